@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rose/kernels/view.h"
+#include "rose/model/files/config.h"
+#include "rose/model/files/tensor_source.h"
+
+namespace rose::model {
+
+/// One named tensor of a model. A matrix is [rows, cols]; a vector has rows = 1.
+struct Parameter {
+  std::string name;  ///< canonical: "layers.3.attn.q.weight"
+  kernels::DType dtype = kernels::DType::f32;
+  std::vector<std::int64_t> shape;  ///< [out, in] or [n]
+  void* data = nullptr;             ///< never written unless the set was made to be trained
+  std::int64_t elements = 0;
+
+  kernels::MatrixView view() const;
+  std::span<float> f32() const;  ///< throws core::Error unless dtype is f32
+};
+
+/// The weights of one block; a null pointer or an empty view means that the family has no such weight.
+struct LayerWeights {
+  const float *attn_norm = nullptr, *attn_norm_bias = nullptr;  // [C]
+  kernels::MatrixView q{}, k{}, v{}, o{};                       // [H*D, C], [Hkv*D, C] twice, [C, H*D]
+  const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *o_bias = nullptr;
+  const float *q_norm = nullptr, *k_norm = nullptr;             // [D]
+  const float *ffn_norm = nullptr, *ffn_norm_bias = nullptr;    // [C]
+  kernels::MatrixView gate{}, up{}, down{};                     // [F, C] twice, [C, F]; no gate in GPT-2
+  const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
+};
+
+/// A model's weights: immutable once shared, with a version that prefix keys and RL carry.
+/// Storages are at::Tensor's (kept alive here); memory-mapped weights keep their file open.
+class WeightSet {
+ public:
+  const Config& config() const { return config_; }
+  std::uint64_t version() const { return version_; }
+  void set_version(std::uint64_t version) { version_ = version; }
+
+  const kernels::MatrixView& embed() const { return embed_; }          ///< [V, C]
+  const kernels::MatrixView& pos_embed() const { return pos_embed_; }  ///< [max_positions, C], GPT-2 only
+  std::span<const LayerWeights> layers() const { return layers_; }
+  const float* norm() const { return norm_; }
+  const float* norm_bias() const { return norm_bias_; }
+  const kernels::MatrixView& head() const { return head_; }            ///< [V, C]; the embedding when tied
+
+  /// Every tensor once, in canonical order; a tied head is not listed.
+  std::span<const Parameter> parameters() const { return parameters_; }
+  const Parameter& parameter(std::string_view name) const;  ///< throws core::Error (not_found)
+  std::int64_t parameter_count() const;
+  std::int64_t bytes() const;  ///< of all storages
+
+ private:
+  friend class WeightBuilder;
+  Config config_{};
+  std::uint64_t version_ = 0;
+  kernels::MatrixView embed_{}, pos_embed_{}, head_{};
+  std::vector<LayerWeights> layers_;
+  const float *norm_ = nullptr, *norm_bias_ = nullptr;
+  std::vector<Parameter> parameters_;
+  std::vector<std::shared_ptr<void>> owners_;  // at::Tensor's, or what keeps a mapping open
+};
+
+/// Weights of a checkpoint, without copying what can be used in place (matrices stay in their file type, mapped).
+/// Norms and biases become fp32. A missing, surplus or mis-shaped tensor is one core::Error that names it.
+std::shared_ptr<const WeightSet> load_weights(const Checkpoint& checkpoint);
+
+/// Fresh fp32 weights to train: N(0, 0.02), residual outputs scaled by 1/sqrt(2 layers), norms 1, biases 0.
+std::shared_ptr<WeightSet> random_weights(const Config& config, std::uint64_t seed);
+
+/// One expected tensor of a configuration, in canonical order.
+struct ExpectedTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+std::vector<ExpectedTensor> expected_tensors(const Config& config);
+
+}  // namespace rose::model
