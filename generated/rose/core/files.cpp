@@ -30,6 +30,7 @@ namespace {
       break;
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
       code = Code::resource_exhausted;
       hint = "free some space, or write elsewhere";
       break;

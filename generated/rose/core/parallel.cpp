@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "rose/core/error.h"
 
@@ -79,15 +80,23 @@ ThreadPool::ThreadPool(int threads) {
   }
   if (threads == 0) threads = available_processors();
   for (int i = 1; i < threads; ++i) workers_.push_back(std::make_unique<Worker>());
-  for (int i = 1; i < threads; ++i) {  // after the vector has its final shape
-    Worker& worker = *workers_[static_cast<std::size_t>(i - 1)];
-    worker.thread = std::thread([this, &worker, i] { work(worker, i); });
+  try {
+    for (int i = 1; i < threads; ++i) {
+      Worker& worker = *workers_[static_cast<std::size_t>(i - 1)];
+      worker.thread = std::thread([this, &worker, i] { work(worker, i); });
+    }
+  } catch (const std::system_error&) {
+    end();
+    throw Error(Code::resource_exhausted, "the system starts no more threads").hint("ask for fewer");
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { end(); }
+
+void ThreadPool::end() {
   stop_.store(true);
   for (auto& worker : workers_) {
+    if (!worker->thread.joinable()) continue;
     worker->ticket.fetch_add(1);
     { const std::lock_guard lock(worker->mutex); }
     worker->wake.notify_one();

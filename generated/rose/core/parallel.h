@@ -66,6 +66,7 @@ class ThreadPool {
   void for_range(std::int64_t n, std::int64_t grain, Call call, const void* body);
   void run_range(int range, std::exception_ptr& failure) noexcept;
   void work(Worker& self, int range);
+  void end();
 
   Job job_;                            // written by the caller before it raises tickets
   std::atomic<bool> busy_{false};      // owned by one caller at a time
