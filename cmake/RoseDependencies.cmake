@@ -9,6 +9,7 @@ else()
   set(_rose_cache "$ENV{HOME}/.cache/rosellm")
 endif()
 set(ROSE_CACHE_DIR "${_rose_cache}" CACHE PATH "Where scripts/setup.sh keeps LibTorch, the model and the test oracles")
+set(ROSE_VENV "${ROSE_CACHE_DIR}/venv-torch-2.11.0")  # one environment for each LibTorch version; setup.sh names it likewise
 
 # Boost 1.81 unpacked there, on a machine whose own Boost is an older one that something else needs.
 if(EXISTS "${ROSE_CACHE_DIR}/boost-1.81/usr")

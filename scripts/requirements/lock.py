@@ -42,13 +42,13 @@ def size_of(url):
         return int(answer.headers["Content-Length"])
 
 
-def lock(name, constraints, deps):
-    """Writes NAME.txt from NAME.in and returns the pins."""
+def lock(name, constraints, deps, elsewhere=()):
+    """Writes NAME.txt from NAME.in, less the pins of another file, and returns its pins."""
     pins = {}  # (package, version) -> {"hashes": set, "pythons": set, "bytes": int}
     for python in PYTHONS:
         for item in resolve(HERE / f"{name}.in", python, constraints, deps):
             package = normal(item["metadata"]["name"])
-            if package in LEFT_OUT:
+            if package in LEFT_OUT or f"{package}=={item['metadata']['version']}" in elsewhere:
                 continue
             pin = pins.setdefault((package, item["metadata"]["version"]), {"hashes": set(), "pythons": set(), "bytes": 0})
             archive = item["download_info"]
@@ -73,7 +73,7 @@ def lock(name, constraints, deps):
 
 def main():
     pins = lock("build", sys.argv[1:], deps=False)
-    lock("test", sys.argv[1:] + pins, deps=True)
+    lock("test", sys.argv[1:] + pins, deps=True, elsewhere=pins)
 
 
 if __name__ == "__main__":
