@@ -94,10 +94,9 @@ ThreadPool::ThreadPool(int threads) {
 ThreadPool::~ThreadPool() { end(); }
 
 void ThreadPool::end() {
-  stop_.store(true);
   for (auto& worker : workers_) {
     if (!worker->thread.joinable()) continue;
-    worker->ticket.fetch_add(1);
+    worker->state.store(State::stopped);
     { const std::lock_guard lock(worker->mutex); }
     worker->wake.notify_one();
     worker->thread.join();
@@ -117,26 +116,34 @@ void ThreadPool::run_range(int range, std::exception_ptr& failure) noexcept {
   }
 }
 
-// A worker waits for its ticket to change, works, and reports.
+// A worker waits for an offer, takes it if it still stands, and reports.
 void ThreadPool::work(Worker& self, int range) {
-  for (std::uint32_t seen = 0;; ++seen) {
-    const auto called = [&] { return self.ticket.load() != seen; };
+  for (;;) {
+    const auto called = [&] {
+      const State state = self.state.load();
+      return state == State::offered || state == State::stopped;
+    };
     if (!spin_until(called)) {
       std::unique_lock lock(self.mutex);
       self.asleep.store(true);
       self.wake.wait(lock, called);
       self.asleep.store(false);
     }
-    if (stop_.load()) return;
+    State seen = State::offered;
+    if (!self.state.compare_exchange_strong(seen, State::taken)) {
+      if (seen == State::stopped) return;
+      continue;  // too late, the caller took it back
+    }
     run_range(range, self.failure);
-    if (unfinished_.fetch_sub(1) == 1 && caller_asleep_.load()) {
+    self.state.store(State::idle);
+    if (caller_asleep_.load()) {
       { const std::lock_guard lock(mutex_); }
-      all_done_.notify_one();
+      range_done_.notify_one();
     }
   }
 }
 
-// Hand out the ranges, take the first one, wait for the rest.
+// Offer the ranges, run the first one, then help or wait.
 void ThreadPool::for_range(std::int64_t n, std::int64_t grain, Call call, const void* body) {
   if (n <= 0) return;
   grain = std::max<std::int64_t>(grain, 1);
@@ -145,10 +152,9 @@ void ThreadPool::for_range(std::int64_t n, std::int64_t grain, Call call, const 
   if (ranges == 1 || busy_.exchange(true)) return call(body, 0, n, 0);
 
   job_ = Job{call, body, n, grain, ranges};
-  unfinished_.store(ranges - 1);
   for (int i = 1; i < ranges; ++i) {
     Worker& worker = *workers_[static_cast<std::size_t>(i - 1)];
-    worker.ticket.fetch_add(1);
+    worker.state.store(State::offered);
     if (worker.asleep.load()) {
       { const std::lock_guard lock(worker.mutex); }
       worker.wake.notify_one();
@@ -156,21 +162,27 @@ void ThreadPool::for_range(std::int64_t n, std::int64_t grain, Call call, const 
   }
   std::exception_ptr failure;
   run_range(0, failure);
-
-  const auto done = [&] { return unfinished_.load() == 0; };
-  if (!spin_until(done)) {
-    std::unique_lock lock(mutex_);
-    caller_asleep_.store(true);
-    all_done_.wait(lock, done);
-    caller_asleep_.store(false);
-  }
   for (int i = 1; i < ranges; ++i) {
-    auto& worker = *workers_[static_cast<std::size_t>(i - 1)];
+    Worker& worker = *workers_[static_cast<std::size_t>(i - 1)];
+    finish_range(i, worker);
     if (!failure) failure = worker.failure;
     worker.failure = nullptr;
   }
   busy_.store(false);
   if (failure) std::rethrow_exception(failure);
+}
+
+void ThreadPool::finish_range(int range, Worker& worker) {
+  State seen = State::offered;
+  if (worker.state.compare_exchange_strong(seen, State::idle)) {  // nobody came: do it here
+    return run_range(range, worker.failure);
+  }
+  const auto done = [&] { return worker.state.load() == State::idle; };
+  if (spin_until(done)) return;
+  std::unique_lock lock(mutex_);
+  caller_asleep_.store(true);
+  range_done_.wait(lock, done);
+  caller_asleep_.store(false);
 }
 
 }  // namespace rose::core

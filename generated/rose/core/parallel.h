@@ -47,15 +47,16 @@ class ThreadPool {
 
  private:
   using Call = void (*)(const void* body, std::int64_t begin, std::int64_t end, int range);
-  // One job, and per worker a ticket that says when to look at it.
+  // One job, and per worker the state of its range.
   struct Job {
     Call call = nullptr;
     const void* body = nullptr;
     std::int64_t n = 0, grain = 1;
     int ranges = 0;
   };
+  enum class State : std::uint8_t { idle, offered, taken, stopped };
   struct alignas(64) Worker {  // one cache line each: a spinning worker reads only its own
-    std::atomic<std::uint32_t> ticket{0};
+    std::atomic<State> state{State::idle};
     std::atomic<bool> asleep{false};
     std::exception_ptr failure;
     std::mutex mutex;
@@ -66,15 +67,14 @@ class ThreadPool {
   void for_range(std::int64_t n, std::int64_t grain, Call call, const void* body);
   void run_range(int range, std::exception_ptr& failure) noexcept;
   void work(Worker& self, int range);
+  void finish_range(int range, Worker& worker);
   void end();
 
-  Job job_;                            // written by the caller before it raises tickets
-  std::atomic<bool> busy_{false};      // owned by one caller at a time
-  std::atomic<bool> stop_{false};
-  std::atomic<int> unfinished_{0};     // workers that have not ended their range
+  Job job_;                        // changes only while every worker is idle
+  std::atomic<bool> busy_{false};  // owned by one caller at a time
   std::atomic<bool> caller_asleep_{false};
   std::mutex mutex_;
-  std::condition_variable all_done_;
+  std::condition_variable range_done_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

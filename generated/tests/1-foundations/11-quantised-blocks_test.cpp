@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
+#include <iostream>
+#include <mutex>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
