@@ -9,9 +9,10 @@
 
 #include "rose/kernels/view.h"
 #include "rose/model/files/config.h"
-#include "rose/model/files/tensor_source.h"
 
 namespace rose::model {
+
+struct Checkpoint;  // rose/model/files/checkpoint.h
 
 /// One named tensor of a model. A matrix is [rows, cols]; a vector has rows = 1.
 struct Parameter {

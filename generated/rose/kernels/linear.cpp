@@ -1,0 +1,145 @@
+#include "rose/kernels/linear.h"
+
+#include "rose/kernels/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "rose/kernels/linear.cpp"
+#include <hwy/foreach_target.h>
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "rose/kernels/lanes-inl.h"
+#include "rose/kernels/rows.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rose::kernels::HWY_NAMESPACE {
+
+// Advance a small tile of dot products together.
+/// sums[r * C + c] += x[r] . w[c] over `count` elements: R rows of activations against C rows of weights.
+template <int R, int C>
+HWY_INLINE void accumulate(const float* const* x, const float* const* w, std::int64_t count, Sum16* sums) {
+  Sum16 s[R * C];
+  HWY_UNROLL(8)
+  for (int i = 0; i < R * C; ++i) s[i] = sums[i];
+  const auto step = [&](const float* const* a, const float* const* b, std::int64_t k) HWY_ATTR {
+    HWY_UNROLL(4)
+    for (int p = 0; p < parts; ++p) {
+      Vec wide[C];
+      HWY_UNROLL(4)
+      for (int c = 0; c < C; ++c) wide[c] = load(b[c] + k + p * width);
+      HWY_UNROLL(4)
+      for (int r = 0; r < R; ++r) {
+        const Vec row = load(a[r] + k + p * width);
+        HWY_UNROLL(4)
+        for (int c = 0; c < C; ++c) s[r * C + c].part[p] = fma(row, wide[c], s[r * C + c].part[p]);
+      }
+    }
+  };
+  std::int64_t k = 0;
+  for (; k + numerics::lanes <= count; k += numerics::lanes) step(x, w, k);
+  if (k < count) {  // the last, partial sixteen: missing elements are zeros
+    float xs[R][numerics::lanes] = {}, ws[C][numerics::lanes] = {};
+    const float *xp[R], *wp[C];
+    for (int r = 0; r < R; ++r) xp[r] = std::copy(x[r] + k, x[r] + count, xs[r]) - (count - k);
+    for (int c = 0; c < C; ++c) wp[c] = std::copy(w[c] + k, w[c] + count, ws[c]) - (count - k);
+    step(xp, wp, 0);
+  }
+  HWY_UNROLL(8)
+  for (int i = 0; i < R * C; ++i) sums[i] = s[i];
+}
+
+// Compute a range of output columns, decoding each weight row once per block of rows.
+inline constexpr std::int64_t chunk = 1024;   // weights decoded at a time: 4 KiB of stack per row
+inline constexpr std::int64_t row_block = 24;  // rows of x that share a decoded weight row
+
+template <int C>
+HWY_INLINE void columns(const float* x, std::int64_t rows, const MatrixView& w, std::int64_t n, const float* bias,
+                        float* y) {
+  HWY_ALIGN float decoded[C][chunk];
+  Sum16 sums[row_block * C];
+  for (std::int64_t i = 0; i < rows * C; ++i) sums[i] = zero16();
+  const auto* base = static_cast<const std::byte*>(w.data);
+  const std::size_t stride = row_bytes(w.dtype, w.cols);
+  for (std::int64_t k = 0; k < w.cols; k += chunk) {
+    const std::int64_t count = std::min(chunk, w.cols - k);
+    const float* wp[C];
+    for (int c = 0; c < C; ++c) {
+      const std::byte* row = base + static_cast<std::size_t>(n + c) * stride;
+      if (w.dtype == DType::f32) {
+        wp[c] = reinterpret_cast<const float*>(row) + k;
+      } else {
+        expand_row(w.dtype, row, k, count, decoded[c]);
+        wp[c] = decoded[c];
+      }
+    }
+    std::int64_t r = 0;
+    for (; r + 3 <= rows; r += 3) {
+      const float* xp[3] = {x + r * w.cols + k, x + (r + 1) * w.cols + k, x + (r + 2) * w.cols + k};
+      accumulate<3, C>(xp, wp, count, sums + r * C);
+    }
+    for (; r < rows; ++r) {
+      const float* xp[1] = {x + r * w.cols + k};
+      accumulate<1, C>(xp, wp, count, sums + r * C);
+    }
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (int c = 0; c < C; ++c) {
+      const float dot = total(sums[r * C + c]);
+      y[r * w.rows + n + c] = bias == nullptr ? dot : dot + bias[n + c];
+    }
+  }
+}
+
+void linear_range(const float* x, std::int64_t m, const MatrixView& w, const float* bias, float* y,
+                  std::int64_t begin, std::int64_t end) {
+  for (std::int64_t r = 0; r < m; r += row_block) {
+    const std::int64_t rows = std::min(row_block, m - r);
+    std::int64_t n = begin;
+    for (; n + 2 <= end; n += 2) columns<2>(x + r * w.cols, rows, w, n, bias, y + r * w.rows);
+    for (; n < end; ++n) columns<1>(x + r * w.cols, rows, w, n, bias, y + r * w.rows);
+  }
+}
+
+}  // namespace rose::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <fmt/format.h>
+
+#include "rose/core/error.h"
+
+namespace rose::kernels {
+
+// Check the shapes and split the columns over the threads.
+HWY_EXPORT(linear_range);
+
+void linear(std::span<const float> x, std::int64_t m, const MatrixView& w, const float* bias,
+            std::span<float> y, core::ThreadPool& pool) {
+  const auto fits = [](std::size_t size, std::int64_t rows, std::int64_t cols) {
+    return rows >= 0 && cols >= 0 && size == static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
+  };
+  if (!fits(x.size(), m, w.cols) || !fits(y.size(), m, w.rows)) {
+    throw core::Error(core::Code::invalid_argument,
+                      fmt::format("x holds {} and y {} values for {} rows through a [{}, {}] matrix", x.size(), y.size(), m,
+                                  w.rows, w.cols))
+        .in("linear");
+  }
+  const std::int64_t work = std::max<std::int64_t>(1, m * w.cols);
+  const std::int64_t grain = std::max<std::int64_t>(4, 65'536 / work);  // a few microseconds at least
+  pool.for_range(w.rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(linear_range)(x.data(), m, w, bias, y.data(), begin, end);
+  });
+}
+
+void add(std::span<float> x, std::span<const float> y, core::ThreadPool& pool) {
+  if (x.size() != y.size()) throw core::Error(core::Code::invalid_argument, "operands differ in size").in("add");
+  pool.for_range(static_cast<std::int64_t>(x.size()), 16'384, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) x[static_cast<std::size_t>(i)] += y[static_cast<std::size_t>(i)];
+  });
+}
+
+}  // namespace rose::kernels
+#endif  // HWY_ONCE
