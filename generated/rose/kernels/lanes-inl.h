@@ -55,9 +55,12 @@ HWY_INLINE Sum16 zero16() {
   return s;
 }
 
-/// Halves a register until four lanes are left: lane i takes lane i + half.
+/// Halves a register until one lane is left: lane i takes lane i + half.
 template <class V>
 HWY_INLINE float fold(V v) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::GetLane(v);
+#else
   using D = hn::DFromV<V>;
   if constexpr (hn::MaxLanes(D()) > 4) {
     const hn::Half<D> half;
@@ -66,6 +69,7 @@ HWY_INLINE float fold(V v) {
     const auto pairs = hn::Add(v, hn::Shuffle1032(v));
     return hn::GetLane(hn::Add(pairs, hn::Shuffle2301(pairs)));
   }
+#endif
 }
 
 /// Lane i takes lane i + 8, then i + 4, i + 2, i + 1.

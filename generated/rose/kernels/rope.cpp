@@ -1,7 +1,9 @@
 #include "rose/kernels/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numbers>
 
 #include "rose/core/error.h"
 
@@ -11,10 +13,46 @@ namespace rose::kernels {
 std::vector<float> rope_frequencies(std::int64_t head_dim, float theta) {
   std::vector<float> inv_freq(static_cast<std::size_t>(head_dim / 2));
   for (std::size_t i = 0; i < inv_freq.size(); ++i) {
-    const double exponent = static_cast<double>(2 * i) / static_cast<double>(head_dim);
-    inv_freq[i] = static_cast<float>(1.0 / std::pow(static_cast<double>(theta), exponent));
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
+    inv_freq[i] = 1.0f / static_cast<float>(std::pow(static_cast<double>(theta), static_cast<double>(exponent)));
   }
   return inv_freq;
+}
+
+// Stretch the slow pairs for a longer context.
+void stretch_linear(std::span<float> inv_freq, float factor) {
+  for (float& f : inv_freq) f /= factor;
+}
+
+void stretch_llama3(std::span<float> inv_freq, float factor, std::int64_t original, float low, float high) {
+  const float positions = static_cast<float>(original);
+  for (float& f : inv_freq) {
+    const float wavelength = 2.0f * std::numbers::pi_v<float> / f;
+    if (wavelength > positions / low) {
+      f /= factor;
+    } else if (wavelength >= positions / high) {
+      const float smooth = (positions / wavelength - low) / (high - low);
+      f = (1.0f - smooth) * f / factor + smooth * f;
+    }
+  }
+}
+
+void stretch_yarn(std::span<float> inv_freq, float theta, float factor, std::int64_t original, float beta_fast,
+                  float beta_slow, bool truncate) {
+  const double dim = 2.0 * static_cast<double>(inv_freq.size());
+  const auto pair_that_turns = [&](float times) {  // within the original context
+    const double positions = static_cast<double>(original) / (static_cast<double>(times) * 2.0 * std::numbers::pi);
+    return dim * std::log(positions) / (2.0 * std::log(static_cast<double>(theta)));
+  };
+  double low = pair_that_turns(beta_fast), high = pair_that_turns(beta_slow);
+  if (truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0), high = std::min(high, dim - 1.0);
+  if (low == high) high += 0.001;
+  for (std::size_t i = 0; i < inv_freq.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    const float kept = 1.0f - static_cast<float>(ramp);
+    inv_freq[i] = inv_freq[i] / factor * (1.0f - kept) + inv_freq[i] * kept;
+  }
 }
 
 // Compute each position's sines and cosines once per pass.

@@ -11,6 +11,13 @@ namespace rose::kernels {
 /// theta^(-2i/D) for i in [0, D/2): how far pair i turns from one position to the next, in radians.
 std::vector<float> rope_frequencies(std::int64_t head_dim, float theta);
 
+/// Stretch the frequencies of a model for a context `factor` times as long as the `original` one it was trained for:
+/// all of them alike; slow pairs only, as Llama 3 does; or along YaRN's ramp between fast and slow pairs.
+void stretch_linear(std::span<float> inv_freq, float factor);
+void stretch_llama3(std::span<float> inv_freq, float factor, std::int64_t original, float low, float high);
+void stretch_yarn(std::span<float> inv_freq, float theta, float factor, std::int64_t original, float beta_fast,
+                  float beta_slow, bool truncate);
+
 /// cos and sin of positions[t] * inv_freq[i], both [T, D/2], each times `scale`
 /// (YaRN's attention factor; 1 otherwise). Computed once per forward pass, used by every layer.
 void rope_table(std::span<const std::int32_t> positions, std::span<const float> inv_freq, float scale,

@@ -7,6 +7,7 @@
 
 #include "rose/core/error.h"
 #include "rose/kernels/dtype.h"
+#include "rose/kernels/quant.h"
 
 namespace rose::kernels {
 
@@ -27,6 +28,17 @@ void expand_row(DType dtype, const void* row, std::int64_t first, std::int64_t c
       for (std::int64_t i = 0; i < count; ++i) out[i] = to_float(half[i]);
       return;
     }
+    // And every quantised type, block by block.
+    case DType::q8_0:
+    case DType::q4_0:
+    case DType::q4_1:
+    case DType::q5_0:
+    case DType::q5_1:
+    case DType::q4_k:
+    case DType::q5_k:
+    case DType::q6_k:
+      dequantize_row(dtype, from, out, count);
+      return;
     default:
       throw core::Error(core::Code::unsupported, fmt::format("weights of type {} cannot be read here", info(dtype).name));
   }

@@ -76,11 +76,4 @@ std::shared_ptr<const WeightSet> load_weights(const Checkpoint& checkpoint);
 /// Fresh fp32 weights to train: N(0, 0.02), residual outputs scaled by 1/sqrt(2 layers), norms 1, biases 0.
 std::shared_ptr<WeightSet> random_weights(const Config& config, std::uint64_t seed);
 
-/// One expected tensor of a configuration, in canonical order.
-struct ExpectedTensor {
-  std::string name;
-  std::vector<std::int64_t> shape;
-};
-std::vector<ExpectedTensor> expected_tensors(const Config& config);
-
 }  // namespace rose::model
