@@ -51,7 +51,7 @@ inline float tanh(float x) {
     const float z = x * x;
     float p = k::c[0];
     for (int i = 1; i < 5; ++i) p = std::fma(p, z, k::c[i]);
-    return std::fma(p * z, x, x);
+    return std::copysign(std::fma(p * z, x, x), x);  // the sign of -0 survives
   }
   const float y = 1.0f - 2.0f / (exp(magnitude + magnitude) + 1.0f);
   return std::copysign(y, x);

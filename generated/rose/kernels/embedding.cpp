@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "rose/core/error.h"
-#include "rose/kernels/rows.h"
+#include "rose/kernels/quant.h"
 
 namespace rose::kernels {
 
@@ -21,12 +21,10 @@ void embedding(std::span<const std::int32_t> ids, const MatrixView& table, std::
           .hint("is this tokenizer the model's own?");
     }
   }
-  const auto* rows = static_cast<const std::byte*>(table.data);
-  const std::size_t stride = row_bytes(table.dtype, table.cols);
   pool.for_range(static_cast<std::int64_t>(ids.size()), 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
-      const auto id = static_cast<std::size_t>(ids[static_cast<std::size_t>(t)]);
-      expand_row(table.dtype, rows + id * stride, 0, table.cols, out.data() + t * table.cols);
+      const std::int32_t id = ids[static_cast<std::size_t>(t)];
+      dequantize_row(table.dtype, table.row(id), out.data() + t * table.cols, table.cols);
     }
   });
 }

@@ -124,8 +124,8 @@ HWY_INLINE Vec tanh(Vec x) {
   for (int i = 1; i < 5; ++i) p = fma(p, z, set(k::c[i]));
   const Vec near_zero = fma(hn::Mul(p, z), x, x);
   const Vec grown = hn::Add(exp(hn::Add(magnitude, magnitude)), set(1.0f));
-  const Vec far = hn::CopySign(hn::Sub(set(1.0f), hn::Div(set(2.0f), grown)), x);
-  return hn::IfThenElse(hn::Lt(magnitude, set(k::small)), near_zero, far);
+  const Vec far = hn::Sub(set(1.0f), hn::Div(set(2.0f), grown));
+  return hn::CopySign(hn::IfThenElse(hn::Lt(magnitude, set(k::small)), near_zero, far), x);
 }
 
 }  // namespace rose::kernels::HWY_NAMESPACE

@@ -12,7 +12,7 @@
 #include <cstddef>
 
 #include "rose/kernels/lanes-inl.h"
-#include "rose/kernels/rows.h"
+#include "rose/kernels/quant.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rose::kernels::HWY_NAMESPACE {
@@ -61,17 +61,15 @@ HWY_INLINE void columns(const float* x, std::int64_t rows, const MatrixView& w, 
   HWY_ALIGN float decoded[C][chunk];
   Sum16 sums[row_block * C];
   for (std::int64_t i = 0; i < rows * C; ++i) sums[i] = zero16();
-  const auto* base = static_cast<const std::byte*>(w.data);
-  const std::size_t stride = row_bytes(w.dtype, w.cols);
   for (std::int64_t k = 0; k < w.cols; k += chunk) {
     const std::int64_t count = std::min(chunk, w.cols - k);
     const float* wp[C];
     for (int c = 0; c < C; ++c) {
-      const std::byte* row = base + static_cast<std::size_t>(n + c) * stride;
+      const std::byte* at = w.row(n + c) + row_bytes(w.dtype, k);
       if (w.dtype == DType::f32) {
-        wp[c] = reinterpret_cast<const float*>(row) + k;
+        wp[c] = reinterpret_cast<const float*>(at);
       } else {
-        expand_row(w.dtype, row, k, count, decoded[c]);
+        dequantize_row(w.dtype, at, decoded[c], count);
         wp[c] = decoded[c];
       }
     }
