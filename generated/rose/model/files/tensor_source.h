@@ -10,12 +10,13 @@
 
 namespace rose::model {
 
-/// One weight as the rest of the program sees it, whatever file it came from. Row-major; a linear weight is [out, in].
+/// One weight as the rest of the program sees it, whatever file it came from. Row-major, aligned to
+/// its elements; a linear weight is [out, in].
 struct TensorInfo {
-  std::string name;                 ///< canonical: `layers.3.attn.q.weight`
+  std::string name;  ///< canonical: `layers.3.attn.q.weight`
   kernels::DType dtype = kernels::DType::f32;
   std::vector<std::int64_t> shape;
-  const std::byte* data = nullptr;  ///< in the mapped file, or in memory when the layout had to change
+  const std::byte* data = nullptr;  ///< in the mapped file, or rearranged in memory
   std::size_t bytes = 0;
   std::shared_ptr<const void> owner;  ///< keeps `data` alive: copy it beside the pointer
 
