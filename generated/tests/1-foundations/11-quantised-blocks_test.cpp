@@ -3,11 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
-#include <chrono>
-#include <iostream>
-#include <mutex>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

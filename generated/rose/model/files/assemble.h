@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "rose/model/files/names.h"
+#include "rose/model/files/stored_tensor.h"
+#include "rose/model/files/tensor_source.h"
+
+namespace rose::model {
+
+/// A tensor of some file, and what keeps its bytes alive.
+struct Stored {
+  StoredTensor tensor;
+  std::shared_ptr<const void> owner;
+  std::string where;  ///< the file, for messages
+};
+using StoredByName = std::unordered_map<std::string, Stored>;
+
+/// What a container calls things: HF or GGUF.
+struct Naming {
+  Place (*place)(const Config&, std::string_view canonical);
+  bool (*tolerated)(const Config&, std::string_view name);
+  std::string prefix;  ///< may be absent in the file: "model." or "transformer."
+};
+Naming hf_naming(const Config& config);
+Naming gguf_naming(const Config& config);
+
+/// All canonical tensors, in place where the layout allows it and rearranged copies elsewhere.
+/// Throws core::Error when one is missing or misshapen, or when the file has one too many.
+std::vector<TensorInfo> assemble(const Config& config, const Naming& naming,
+                                 const StoredByName& stored, const std::string& where);
+
+}  // namespace rose::model
