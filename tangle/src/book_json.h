@@ -1,0 +1,18 @@
+// book.json: the model as a public, versioned format (documented in chapter 0/04).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "output.h"
+
+namespace tangle {
+
+constexpr int book_json_version = 1;
+
+std::string book_json(const Program& program, const std::vector<Output>& outputs);
+
+/// The source maps alone: for each output, its runs.
+std::string source_map_json(const Program& program, const std::vector<Output>& outputs);
+
+}  // namespace tangle

@@ -1,0 +1,112 @@
+// The commands that write or compare outputs.
+#include <cstdio>
+
+#include "book_json.h"
+#include "files.h"
+#include "line_directives.h"
+#include "options.h"
+#include "transaction.h"
+
+namespace tangle {
+namespace {
+
+bool same_folder(std::string a, std::string b) {
+  const auto plain = [](std::string& path) {
+    while (path.starts_with("./")) path.erase(0, 2);
+    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  };
+  plain(a);
+  plain(b);
+  return a == b;
+}
+
+/// Partial programs and line directives go elsewhere than where the committed sources are.
+bool check_elsewhere(const Options& options, Diagnostics& diagnostics) {
+  const bool special = !options.until.empty() || !options.lines.empty();
+  if (!special || !same_folder(options.out, "generated")) return true;
+  diagnostics.error("wrong-folder", {}, "--until and --lines need --out DIR, another folder than generated/");
+  return false;
+}
+
+void save(const std::string& path, std::string_view text, Diagnostics& diagnostics) {
+  if (path.empty() || read_file(path) == text) return;
+  const std::size_t slash = path.rfind('/');
+  std::string why = slash == std::string::npos || slash == 0 ? "" : make_folders(path.substr(0, slash));
+  if (why.empty()) why = write_file_atomic(path, text);
+  if (!why.empty()) diagnostics.error("cannot-write", {}, path + ": " + why);
+}
+
+void warn_about_foreign(const Transaction& transaction, Diagnostics& diagnostics) {
+  constexpr std::size_t most = 5;
+  for (std::size_t i = 0; i < std::min(most, transaction.foreign.size()); ++i) {
+    diagnostics.warning("foreign-file", {}, transaction.folder + "/" + transaction.foreign[i] + " does not come from the book; it is left alone");
+  }
+  if (transaction.foreign.size() > most) {
+    diagnostics.warning("foreign-file", {}, "and so are " + std::to_string(transaction.foreign.size() - most) + " more files");
+  }
+}
+
+}  // namespace
+
+bool Session::load(const Options& options) {
+  book = read_book(options.book, diagnostics);
+  auto chapters = static_cast<std::uint32_t>(book.chapters.size());
+  if (!options.until.empty()) {
+    const int last = find_chapter(book, options.until, diagnostics);
+    if (last >= 0) chapters = static_cast<std::uint32_t>(last) + 1;
+  }
+  program = link(book, chapters, diagnostics);
+  outputs = produce(program, diagnostics);
+  return !diagnostics.failed();
+}
+
+int Session::report(const Options& options) const {
+  const std::string text = diagnostics.rendered(options.format);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  return diagnostics.failed() ? 1 : 0;
+}
+
+int print(const Options& options, std::string_view text) {
+  if (options.output.empty()) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return std::fflush(stdout) == 0 ? 0 : 1;
+  }
+  Diagnostics diagnostics;
+  save(options.output, text, diagnostics);
+  const std::string messages = diagnostics.rendered(options.format);
+  std::fwrite(messages.data(), 1, messages.size(), stderr);
+  return diagnostics.failed() ? 1 : 0;
+}
+
+int run_emit(const Options& options) {
+  Session session;
+  Diagnostics& diagnostics = session.diagnostics;
+  if (!check_elsewhere(options, diagnostics) || !session.load(options)) return session.report(options);
+  if (!options.lines.empty()) add_line_directives(session.program, options.out, session.outputs);
+  const Transaction transaction = plan(options.out, session.outputs, diagnostics);
+  warn_about_foreign(transaction, diagnostics);
+  if (!diagnostics.failed()) apply(transaction, diagnostics);
+  if (!diagnostics.failed() && !options.map.empty()) save(options.map, source_map_json(session.program, session.outputs), diagnostics);
+  if (!diagnostics.failed() && !options.book_json.empty()) {
+    save(options.book_json, book_json(session.program, session.outputs), diagnostics);
+  }
+  if (!options.quiet && !diagnostics.failed()) {
+    std::printf("tangle: %zu files, %zu written, %zu removed\n", session.outputs.size(),
+                transaction.missing.size() + transaction.changed.size(), transaction.removed.size());
+  }
+  return session.report(options);
+}
+
+int run_check(const Options& options) {
+  Session session;
+  if (!session.load(options)) return session.report(options);
+  const Transaction transaction = plan(options.out, session.outputs, session.diagnostics);
+  report_drift(session.program, transaction, session.diagnostics);
+  const int code = session.report(options);
+  if (code != 0 && options.format == MessageFormat::gcc) {
+    std::fprintf(stderr, "tangle: the book and %s disagree: `make tangle` takes the book's text, `make stitch` the files'\n", options.out.c_str());
+  }
+  return code;
+}
+
+}  // namespace tangle

@@ -1,0 +1,50 @@
+// Messages as a compiler writes them: place, source line, caret, notes; all of them in one run.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "source.h"
+
+namespace tangle {
+
+enum class Severity { error, warning };
+enum class MessageFormat { gcc, json, github };
+
+struct Note {
+  Span span;  ///< may be nowhere: then the note is a line of advice
+  std::string text;
+};
+
+struct Message {
+  Severity severity = Severity::error;
+  std::string_view code;  ///< stable name of the kind, such as "undefined-chunk"
+  Span span;
+  std::string text;
+  std::vector<Note> notes;
+
+  Message& note(Span where, std::string words);
+  Message& help(std::string words) { return note({}, std::move(words)); }
+};
+
+/// Collects messages. A reference that `error` returns stays valid.
+class Diagnostics {
+ public:
+  Message& error(std::string_view code, Span span, std::string text);
+  Message& warning(std::string_view code, Span span, std::string text);
+
+  bool failed() const { return errors_ > 0; }
+  std::size_t errors() const { return errors_; }
+  const std::deque<Message>& messages() const { return messages_; }
+
+  /// All messages in reading order. At most 100 are spelled out.
+  std::string rendered(MessageFormat format) const;
+
+ private:
+  std::deque<Message> messages_;
+  std::size_t errors_ = 0;
+};
+
+}  // namespace tangle

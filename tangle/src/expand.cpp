@@ -1,0 +1,169 @@
+#include "expand.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "language.h"
+#include "text.h"
+
+namespace tangle {
+namespace {
+
+constexpr std::size_t widest_comment = 100;  // columns
+
+std::string_view first_line(std::string_view body) {
+  while (body.starts_with('\n')) body.remove_prefix(1);
+  return trimmed(body.substr(0, body.find('\n')));
+}
+
+bool opens_with_comment(std::string_view body, std::string_view mark) {
+  const std::string_view line = first_line(body);
+  return line.starts_with(mark) || (mark == "//" && line.starts_with("/*"));
+}
+
+std::size_t columns(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+/// `title` as a sentence in comment lines of at most 100 columns. Returns how many lines.
+std::uint32_t append_comment(std::string& out, std::string_view title, std::string_view mark, const std::string& indent) {
+  std::uint32_t lines = 0;
+  std::size_t used = 0;
+  for (title = trimmed(title); !title.empty();) {
+    const std::size_t end = std::min(title.find(' '), title.size());
+    std::string word(title.substr(0, end));
+    title = trimmed(title.substr(end));
+    if (title.empty() && std::string_view(".!?:").find(word.back()) == std::string_view::npos) word += '.';
+    if (lines == 0 || used + 1 + columns(word) > widest_comment) {
+      if (lines++ > 0) out += '\n';
+      out += indent;
+      out += mark;
+      used = columns(indent) + mark.size();
+    }
+    out += ' ';
+    out += word;
+    used += 1 + columns(word);
+  }
+  if (lines > 0) out += '\n';
+  return lines;
+}
+
+}  // namespace
+
+void Expander::add(Run run, std::uint32_t lines) {
+  if (lines == 0) return;
+  run.line = next_line_;
+  run.lines = lines;
+  next_line_ += lines;
+  output_.map.push_back(run);
+}
+
+bool Expander::ends_with_title() const {
+  return !output_.map.empty() && output_.map.back().kind == Run::Kind::title;
+}
+
+bool Expander::ends_with_blank() const { return output_.text.empty() || output_.text.ends_with("\n\n"); }
+
+void Expander::frame(std::string_view text) {
+  output_.text += text;
+  add({}, static_cast<std::uint32_t>(std::count(text.begin(), text.end(), '\n')));
+}
+
+void Expander::blank_line() {
+  if (!ends_with_blank()) frame("\n");
+}
+
+void Expander::root(std::uint32_t index) {
+  const Chunk& chunk = program_.chunks[index];
+  for (std::uint32_t p = chunk.first_live; p < chunk.parts.size(); ++p) {
+    part(index, p, {}, p == chunk.first_live);
+  }
+}
+
+void Expander::chunk(std::uint32_t index, const std::string& indent) {
+  const Chunk& chunk = program_.chunks[index];
+  for (std::uint32_t p = chunk.first_live; p < chunk.parts.size(); ++p) part(index, p, indent, false);
+}
+
+void Expander::listing(const Fence& fence) {
+  Run run;
+  run.lines = fence.lines.body_lines;
+  run.source_line = fence.body_line();
+  run.source_offset = fence.body.begin;
+  run.column_delta = -static_cast<std::int32_t>(fence.lines.indent);
+  copy(run, fence.body.text(), {}, fence.lines.indent);
+}
+
+/// Writes the title comment of a part, unless the part opens with a comment or cannot bear one here.
+bool Expander::title(std::uint32_t chunk, std::uint32_t index, const std::string& indent) {
+  const Fence& fence = program_.fence(program_.chunks[chunk].parts[index]);
+  const std::string_view mark = line_comment(fence.language);
+  const bool continues_line = output_.text.ends_with("\\\n");
+  if (fence.plain || fence.title().empty() || mark.empty() || continues_line) return false;
+  if (opens_with_comment(fence.body.text(), mark)) return false;
+  if (ends_with_title()) blank_line();
+  Run run{0, 0, Run::Kind::title, chunk, index, fence.lines.line, fence.lines.open, 0};
+  add(run, append_comment(output_.text, fence.title(), mark, indent));
+  return true;
+}
+
+void Expander::part(std::uint32_t chunk, std::uint32_t index, const std::string& indent, bool opens_file) {
+  const Fence& fence = program_.fence(program_.chunks[chunk].parts[index]);
+  const std::string_view text = fence.body.source->text;
+  std::uint32_t at = fence.body.begin;
+  std::uint32_t number = 0;
+  const auto copy_to = [&](std::uint32_t end, std::uint32_t end_number) {
+    const std::int32_t delta = static_cast<std::int32_t>(indent.size()) - static_cast<std::int32_t>(fence.lines.indent);
+    const Run run{0, end_number - number, Run::Kind::body, chunk, index, fence.body_line() + number, at, delta};
+    if (at < end) copy(run, text.substr(at, end - at), indent, fence.lines.indent);
+    at = end;
+    number = end_number;
+  };
+  const auto next_line = [&](std::uint32_t offset) {
+    const std::size_t eol = text.find('\n', offset);
+    return eol == std::string_view::npos ? fence.body.end : static_cast<std::uint32_t>(eol + 1);
+  };
+  if (opens_file && fence.body.text().starts_with("#!")) copy_to(next_line(at), 1);
+  const bool continues = index > program_.chunks[chunk].first_live;
+  if (continues && !fence.plain && !fence.title().empty() && !output_.text.ends_with("\\\n")) blank_line();
+  if (title(chunk, index, indent) && opens_file) blank_line();
+  for (const Reference& reference : fence.references) {
+    copy_to(reference.line, reference.number);
+    const auto found = program_.by_id.find(reference.id);
+    if (found != program_.by_id.end()) {
+      this->chunk(found->second, indent + std::string(text.substr(reference.span.begin - reference.indent, reference.indent)));
+    }
+    at = next_line(reference.span.end);
+    ++number;
+  }
+  copy_to(fence.body.end, fence.lines.body_lines);
+}
+
+/// Copies whole lines, with the fence's own indentation taken off and the place's put on.
+void Expander::copy(const Run& from, std::string_view lines, const std::string& indent, std::uint32_t strip) {
+  add(from, from.lines);
+  std::string& out = output_.text;
+  if (indent.empty() && strip == 0) {
+    out += lines;
+    return;
+  }
+  while (!lines.empty()) {
+    const std::size_t end = std::min(lines.find('\n'), lines.size() - 1) + 1;
+    std::string_view line = lines.substr(0, end);
+    lines.remove_prefix(end);
+    std::uint32_t blanks = 0;
+    while (blanks < strip && line.starts_with(' ')) {
+      line.remove_prefix(1);
+      ++blanks;
+    }
+    if (line.find_first_not_of(" \t\n") != std::string_view::npos) {
+      out += indent;
+      out += line;
+    } else {
+      out += '\n';
+    }
+  }
+}
+
+}  // namespace tangle

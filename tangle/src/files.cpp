@@ -1,0 +1,119 @@
+#include "files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tangle {
+namespace {
+
+constexpr std::string_view leftover_mark = ".tangle-tmp.";
+
+/// A descriptor that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  int close() {
+    const int fd = fd_;
+    fd_ = -1;
+    return ::close(fd);
+  }
+
+ private:
+  int fd_;
+};
+
+std::string reason(std::string_view what) { return std::string(what) + ": " + std::strerror(errno); }
+
+}  // namespace
+
+std::optional<std::string> read_file(const std::string& path, bool follow) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | (follow ? 0 : O_NOFOLLOW)));
+  struct stat info {};
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  std::string out(static_cast<std::size_t>(info.st_size), '\0');
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t got = ::read(file.get(), out.data() + done, out.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return std::nullopt;
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  out.resize(done);
+  return out;
+}
+
+std::string write_file_atomic(const std::string& path, std::string_view text) {
+  const std::size_t slash = path.rfind('/');
+  const std::size_t name = slash == std::string::npos ? 0 : slash + 1;
+  const std::string temporary =
+      path.substr(0, name) + std::string(leftover_mark) + std::to_string(::getpid()) + "." + path.substr(name);
+  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (file.get() < 0) return reason("cannot create");
+  while (!text.empty()) {
+    const ssize_t put = ::write(file.get(), text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) {
+      const std::string why = reason("cannot write");
+      ::unlink(temporary.c_str());
+      return why;
+    }
+    text.remove_prefix(static_cast<std::size_t>(put));
+  }
+  if (file.close() != 0 || ::rename(temporary.c_str(), path.c_str()) != 0) {
+    const std::string why = reason("cannot write");
+    ::unlink(temporary.c_str());
+    return why;
+  }
+  return {};
+}
+
+FileKind file_kind(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return FileKind::none;
+  if (S_ISLNK(info.st_mode)) return FileKind::link;
+  if (S_ISDIR(info.st_mode)) return FileKind::folder;
+  return S_ISREG(info.st_mode) ? FileKind::file : FileKind::other;
+}
+
+std::vector<FolderEntry> list_folder(const std::string& path) {
+  std::vector<FolderEntry> out;
+  DIR* folder = ::opendir(path.c_str());
+  if (!folder) return out;
+  while (const dirent* entry = ::readdir(folder)) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    const FileKind kind = entry->d_type == DT_REG   ? FileKind::file
+                          : entry->d_type == DT_DIR ? FileKind::folder
+                                                    : file_kind(path + "/" + name);
+    out.push_back({name, kind});
+  }
+  ::closedir(folder);
+  std::sort(out.begin(), out.end(), [](const FolderEntry& a, const FolderEntry& b) { return a.name < b.name; });
+  return out;
+}
+
+std::string make_folders(const std::string& path) {
+  for (std::size_t at = 1; at <= path.size(); ++at) {
+    if (at < path.size() && path[at] != '/') continue;
+    const std::string part = path.substr(0, at);
+    if (::mkdir(part.c_str(), 0755) != 0 && errno != EEXIST) return reason("cannot create the folder " + part);
+  }
+  return {};
+}
+
+bool is_leftover(std::string_view name) { return name.starts_with(leftover_mark); }
+
+}  // namespace tangle

@@ -1,0 +1,34 @@
+// The few things the tool asks of a file system.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tangle {
+
+/// Whole contents, or nothing when the file cannot be read. With `follow` false a symbolic link is not read.
+std::optional<std::string> read_file(const std::string& path, bool follow = true);
+
+/// Writes beside the target and renames. Returns what went wrong, or an empty string.
+std::string write_file_atomic(const std::string& path, std::string_view text);
+
+enum class FileKind { none, file, folder, link, other };
+FileKind file_kind(const std::string& path);
+
+struct FolderEntry {
+  std::string name;
+  FileKind kind;
+};
+
+/// What a folder holds, by name in byte order, without "." and ".."; a folder that is not there holds nothing.
+std::vector<FolderEntry> list_folder(const std::string& path);
+
+/// Creates the folder and its parents. Returns what went wrong, or an empty string.
+std::string make_folders(const std::string& path);
+
+/// The temporary names that write_file_atomic leaves behind when it is killed.
+bool is_leftover(std::string_view name);
+
+}  // namespace tangle

@@ -1,0 +1,259 @@
+#include <algorithm>
+
+#include "language.h"
+#include "program.h"
+#include "text.h"
+
+namespace tangle {
+namespace {
+
+constexpr std::uint32_t deepest = 200;                 // references within references
+constexpr std::uint64_t largest = 64u << 20;           // bytes of one expanded chunk
+constexpr std::size_t most_suggestions = 20;           // searching near names is quadratic
+
+class Linker {
+ public:
+  Linker(const Book& book, std::uint32_t chapters, Diagnostics& diagnostics)
+      : book_(book), diagnostics_(diagnostics) {
+    program_.book = &book;
+    program_.chapters = chapters;
+  }
+
+  Program run() {
+    for (std::uint32_t c = 0; c < program_.chapters; ++c) {
+      for (std::uint32_t f = 0; f < book_.chapters[c].fences.size(); ++f) add({c, f});
+    }
+    for (std::uint32_t i = 0; i < program_.chunks.size(); ++i) references(i);
+    if (program_.chapters == book_.chapters.size()) unused();
+    state_.resize(program_.chunks.size());
+    for (std::uint32_t i = 0; i < program_.chunks.size(); ++i) visit(i);
+    return std::move(program_);
+  }
+
+ private:
+  struct State {
+    enum class Mark : std::uint8_t { fresh, open, done } mark = Mark::fresh;
+    std::uint64_t bytes = 0;    ///< of the expanded text
+    std::uint32_t height = 0;   ///< of references below this chunk
+  };
+
+  void add(ChunkPart part) {
+    const Fence& fence = program_.fence(part);
+    if (fence.id().empty() || fence.role == Role::listing || fence.role == Role::table) return;
+    const auto [at, fresh] = program_.by_id.try_emplace(fence.id(), static_cast<std::uint32_t>(program_.chunks.size()));
+    if (fresh) {
+      if (fence.append || fence.replace) {
+        nothing_to_change(fence);
+      }
+      program_.chunks.push_back({fence.id(), fence.role, {}, 0, {}, {}, {}});
+    }
+    Chunk& chunk = program_.chunks[at->second];
+    if (!fresh && !joins(chunk, part)) return;
+    chunk.parts.push_back(part);
+    file_of(chunk, fence);
+  }
+
+  void nothing_to_change(const Fence& fence) {
+    const bool append = fence.append;
+    Message& message =
+        diagnostics_.error(append ? "append-to-nothing" : "replace-nothing", fence.place(),
+                           "no earlier chapter defines \"" + std::string(fence.id()) + "\", so there is nothing to " +
+                               (append ? "append to" : "replace"));
+    suggest(message, fence.id());
+  }
+
+  /// Whether a fence may add to a chunk that exists already.
+  bool joins(Chunk& chunk, ChunkPart part) {
+    const Fence& fence = program_.fence(part);
+    const Fence& first = program_.fence(chunk.parts.front());
+    const bool same_chapter = chunk.parts.back().chapter == part.chapter;
+    const std::string id(fence.id());
+    if (fence.role != chunk.role) {
+      diagnostics_.error("duplicate-chunk", fence.place(), "\"" + id + "\" is already the id of a " +
+                                                               std::string(role_name(chunk.role)) + " chunk")
+          .note(first.place(), "it is defined here");
+      return false;
+    }
+    if (family(fence.language) != family(first.language)) {
+      diagnostics_.error("language-mismatch", fence.info, "the parts of one chunk are in one language")
+          .note(first.info, "it begins in another language here");
+    }
+    if (fence.replace) return replaces(chunk, part);
+    if (chunk.role == Role::code ? same_chapter || fence.append : fence.append) return true;
+    const bool test = chunk.role == Role::test && same_chapter;
+    Message& message = diagnostics_.error(
+        test ? "duplicate-test" : "duplicate-chunk", fence.place(),
+        "\"" + id + "\" is already defined in " +
+            (same_chapter ? std::string("this chapter") : std::string(program_.document(chunk.parts.back()).name)));
+    message.note(first.place(), "it is defined here");
+    message.help(chunk.role == Role::code ? "say .append to continue it, .replace to supersede it, or choose another id"
+                                          : "choose another id, or say .append to continue it");
+    return false;
+  }
+
+  bool replaces(Chunk& chunk, ChunkPart part) {
+    const Fence& fence = program_.fence(part);
+    if (chunk.parts.back().chapter == part.chapter) {
+      diagnostics_.error("replace-nothing", fence.place(), ".replace supersedes a chunk of an earlier chapter")
+          .note(program_.fence(chunk.parts.back()).place(), "this one is in the same chapter");
+      return false;
+    }
+    chunk.first_live = static_cast<std::uint32_t>(chunk.parts.size());
+    return true;
+  }
+
+  void file_of(Chunk& chunk, const Fence& fence) {
+    const KeyValue* file = fence.role == Role::code ? fence.attributes.find("file") : nullptr;
+    if (!file || file->value.empty()) return;
+    if (chunk.file.empty()) {
+      if (chunk.parts.size() > 1) {
+        diagnostics_.error("late-file", file->span, "the first part of a chunk says which file it becomes");
+      }
+      chunk.file = file->value;
+      chunk.file_span = file->value_span;
+    } else if (chunk.file != file->value) {
+      diagnostics_.error("second-file", file->value_span, "a chunk becomes one file")
+          .note(chunk.file_span, "this one is already called " + chunk.file);
+    }
+  }
+
+  void references(std::uint32_t index) {
+    const Chunk& chunk = program_.chunks[index];
+    for (const ChunkPart part : chunk.parts) {
+      for (const Reference& reference : program_.fence(part).references) {
+        if (const Chunk* target = resolve(part, reference)) {
+          auto& users = program_.chunks[static_cast<std::size_t>(target - program_.chunks.data())].used_by;
+          if (users.empty() || users.back() != index) users.push_back(index);
+        }
+      }
+    }
+  }
+
+  const Chunk* resolve(ChunkPart part, const Reference& reference) {
+    const Fence& fence = program_.fence(part);
+    const Chunk* target = program_.find(reference.id);
+    if (!target) {
+      undefined(reference);
+      return nullptr;
+    }
+    const Fence& first = program_.fence(target->parts.front());
+    const std::string id(reference.id);
+    if (target->role != Role::code) {
+      diagnostics_.error("not-woven", reference.span, "\"" + id + "\" is a " + std::string(role_name(target->role)) +
+                                                          " chunk, which is not woven into others")
+          .note(first.place(), "it is defined here");
+    } else if (target->parts.front().chapter > part.chapter) {
+      diagnostics_.error("later-chapter", reference.span,
+                         "\"" + id + "\" is defined in a later chapter, so the program would not build at the end of this one")
+          .note(first.place(), "it is first defined here");
+    } else if (family(first.language) != family(fence.language)) {
+      diagnostics_.error("language-mismatch", reference.span,
+                         "a " + std::string(first.language) + " chunk in a " + std::string(fence.language) + " one")
+          .note(first.info, "it is defined here");
+    } else if (!target->file.empty()) {
+      diagnostics_.error("root-used", reference.span, "\"" + id + "\" is a file of its own and cannot be woven in as well")
+          .note(target->file_span, "it becomes this file");
+    }
+    return target;
+  }
+
+  void undefined(const Reference& reference) {
+    Message& message = diagnostics_.error("undefined-chunk", reference.span,
+                                          "no chunk is called \"" + std::string(reference.id) + "\"");
+    suggest(message, reference.id);
+  }
+
+  void suggest(Message& message, std::string_view id) {
+    if (++suggestions_ > most_suggestions) return;
+    std::vector<std::string_view> ids;
+    for (const Chunk& chunk : program_.chunks) {
+      if (chunk.role == Role::code) ids.push_back(chunk.id);
+    }
+    for (const std::string_view near : nearest(id, ids)) {
+      const Chunk* chunk = program_.find(near);
+      if (chunk->parts.empty()) continue;
+      message.note(program_.fence(chunk->parts.front()).place(), "did you mean \"" + std::string(near) + "\"?");
+    }
+  }
+
+  void unused() {
+    for (const Chunk& chunk : program_.chunks) {
+      if (chunk.role != Role::code || !chunk.file.empty() || !chunk.used_by.empty()) continue;
+      diagnostics_.error("unused-chunk", program_.fence(chunk.parts.front()).place(),
+                         "nothing uses the chunk \"" + std::string(chunk.id) + "\"")
+          .help("refer to it with a line <<" + std::string(chunk.id) + ">>, give it file=, or make it a .sketch");
+    }
+  }
+
+  /// Depth first over the live references: finds cycles, bounds depth and size of what is written.
+  void visit(std::uint32_t index) {
+    if (state_[index].mark != State::Mark::fresh) return;
+    state_[index].mark = State::Mark::open;
+    const Chunk& chunk = program_.chunks[index];
+    State below;
+    for (std::uint32_t p = chunk.first_live; p < chunk.parts.size(); ++p) {
+      const Fence& fence = program_.fence(chunk.parts[p]);
+      below.bytes += fence.body.end - fence.body.begin;
+      for (const Reference& reference : fence.references) {
+        const auto found = program_.by_id.find(reference.id);
+        if (found == program_.by_id.end()) continue;
+        path_.push_back({index, &reference});
+        enter(found->second, below);
+        path_.pop_back();
+      }
+    }
+    if (below.bytes > largest && !told_large_) {
+      told_large_ = true;
+      diagnostics_.error("too-large", program_.fence(chunk.parts.front()).place(),
+                         "this chunk expands to more than 64 MiB");
+    }
+    state_[index] = {State::Mark::done, std::min(below.bytes, largest + 1), below.height};
+  }
+
+  /// Follows the last reference of the path to `target`, and adds what it holds to `below`.
+  void enter(std::uint32_t target, State& below) {
+    if (state_[target].mark == State::Mark::open) return cycle(target);
+    if (path_.size() <= deepest) visit(target);
+    below.bytes += state_[target].bytes;
+    below.height = std::max(below.height, state_[target].height + 1);
+    if ((below.height > deepest || path_.size() > deepest) && !told_deep_) {
+      told_deep_ = true;
+      diagnostics_.error("too-deep", path_.back().reference->span,
+                         "references are nested more than " + std::to_string(deepest) + " deep here");
+    }
+  }
+
+  void cycle(std::uint32_t target) {
+    std::size_t from = path_.size();
+    while (from > 0 && path_[from - 1].chunk != target) --from;
+    if (from == 0) return;
+    const Hop& first = path_[from - 1];
+    Message& message = diagnostics_.error("cycle", first.reference->span,
+                                          "the chunk \"" + std::string(program_.chunks[target].id) + "\" contains itself");
+    for (std::size_t i = from - 1; i < path_.size(); ++i) {
+      message.note(path_[i].reference->span, "\"" + std::string(program_.chunks[path_[i].chunk].id) + "\" uses \"" +
+                                                 std::string(path_[i].reference->id) + "\" here");
+    }
+  }
+
+  struct Hop {
+    std::uint32_t chunk;
+    const Reference* reference;
+  };
+
+  const Book& book_;
+  Diagnostics& diagnostics_;
+  Program program_;
+  std::vector<State> state_;
+  std::vector<Hop> path_;
+  std::size_t suggestions_ = 0;
+  bool told_deep_ = false, told_large_ = false;
+};
+
+}  // namespace
+
+Program link(const Book& book, std::uint32_t chapters, Diagnostics& diagnostics) {
+  return Linker(book, chapters, diagnostics).run();
+}
+
+}  // namespace tangle

@@ -1,0 +1,151 @@
+#include "text.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+
+namespace tangle {
+namespace {
+
+/// Length of the well-formed UTF-8 sequence at `at` (Unicode table 3-7), or 0.
+std::size_t sequence_length(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
+  };
+  const auto continues = [&](std::size_t i) { return (byte(i) & 0xC0) == 0x80; };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xC2 && lead <= 0xDF) return continues(1) ? 2 : 0;
+  if (lead >= 0xE0 && lead <= 0xEF) {
+    const unsigned low = lead == 0xE0 ? 0xA0 : 0x80;
+    const unsigned high = lead == 0xED ? 0x9F : 0xBF;
+    return byte(1) >= low && byte(1) <= high && continues(2) ? 3 : 0;
+  }
+  if (lead >= 0xF0 && lead <= 0xF4) {
+    const unsigned low = lead == 0xF0 ? 0x90 : 0x80;
+    const unsigned high = lead == 0xF4 ? 0x8F : 0xBF;
+    return byte(1) >= low && byte(1) <= high && continues(2) && continues(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t change = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::size_t first_invalid_utf8(std::string_view text) {
+  constexpr std::uint64_t high_bits = 0x8080808080808080ull;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    std::uint64_t word = 0;
+    if (at + sizeof word <= text.size()) {
+      std::memcpy(&word, text.data() + at, sizeof word);
+      if ((word & high_bits) == 0) {
+        at += sizeof word;
+        continue;
+      }
+    }
+    const std::size_t length = sequence_length(text, at);
+    if (length == 0) return at;
+    at += length;
+  }
+  return std::string_view::npos;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = sequence_length(text, at);
+    const unsigned char byte = static_cast<unsigned char>(text[at]);
+    const bool control = (byte < 0x20 && byte != '\t') || byte == 0x7F;
+    if (length == 0 || control) {
+      out += "\xEF\xBF\xBD";
+    } else {
+      out += text.substr(at, length);
+    }
+    at += std::max<std::size_t>(length, 1);
+  }
+  return out;
+}
+
+bool is_id(std::string_view word) {
+  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  if (word.empty() || word.size() > 100 || !plain(word[0])) return false;
+  return std::all_of(word.begin(), word.end(), [&](char c) { return plain(c) || c == '-'; });
+}
+
+std::string_view trimmed(std::string_view word) {
+  const std::size_t first = word.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return word.substr(0, 0);
+  return word.substr(first, word.find_last_not_of(" \t") - first + 1);
+}
+
+std::vector<std::string_view> nearest(std::string_view word,
+                                      const std::vector<std::string_view>& candidates,
+                                      std::size_t most) {
+  if (word.size() > 100) return {};
+  const std::size_t limit = std::max<std::size_t>(1, word.size() / 3);
+  std::vector<std::pair<std::size_t, std::string_view>> near;
+  for (const std::string_view candidate : candidates) {
+    if (candidate.size() > word.size() + limit || word.size() > candidate.size() + limit) continue;
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance <= limit) near.emplace_back(distance, candidate);
+  }
+  std::sort(near.begin(), near.end());
+  near.erase(std::unique(near.begin(), near.end()), near.end());
+  std::vector<std::string_view> out;
+  for (std::size_t i = 0; i < std::min(most, near.size()); ++i) out.push_back(near[i].second);
+  return out;
+}
+
+std::string join_or(const std::vector<std::string_view>& words) {
+  std::string out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) out += i + 1 == words.size() ? " or " : ", ";
+    out += '"';
+    out += words[i];
+    out += '"';
+  }
+  return out;
+}
+
+void append_json_string(std::string& out, std::string_view text) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  out += '"';
+  for (std::size_t at = 0; at < text.size();) {
+    const unsigned char byte = static_cast<unsigned char>(text[at]);
+    const std::size_t length = sequence_length(text, at);
+    if (byte == '"' || byte == '\\') {
+      out += '\\';
+      out += text[at];
+    } else if (byte == '\n') {
+      out += "\\n";
+    } else if (byte < 0x20) {
+      out += "\\u00";
+      out += digits[byte >> 4];
+      out += digits[byte & 15];
+    } else if (length == 0) {
+      out += "\\ufffd";
+    } else {
+      out += text.substr(at, length);
+    }
+    at += std::max<std::size_t>(length, 1);
+  }
+  out += '"';
+}
+
+}  // namespace tangle
