@@ -99,6 +99,7 @@ int run_emit(const Options& options) {
 
 int run_check(const Options& options) {
   Session session;
+  session.diagnostics.make_strict();
   if (!session.load(options)) return session.report(options);
   const Transaction transaction = plan(options.out, session.outputs, session.diagnostics);
   report_drift(session.program, transaction, session.diagnostics);

@@ -131,6 +131,10 @@ Message& Diagnostics::warning(std::string_view code, Span span, std::string text
   return messages_.emplace_back(Message{Severity::warning, code, span, std::move(text), {}});
 }
 
+Message& Diagnostics::lint(std::string_view code, Span span, std::string text) {
+  return strict_ ? error(code, span, std::move(text)) : warning(code, span, std::move(text));
+}
+
 std::string Diagnostics::rendered(MessageFormat format) const {
   std::vector<const Message*> sorted;
   for (const Message& message : messages_) sorted.push_back(&message);

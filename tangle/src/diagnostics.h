@@ -34,6 +34,10 @@ class Diagnostics {
  public:
   Message& error(std::string_view code, Span span, std::string text);
   Message& warning(std::string_view code, Span span, std::string text);
+  /// What `tangle check` refuses and `tangle emit` only warns about, so that a half-written chapter builds.
+  Message& lint(std::string_view code, Span span, std::string text);
+
+  void make_strict() { strict_ = true; }
 
   bool failed() const { return errors_ > 0; }
   std::size_t errors() const { return errors_; }
@@ -45,6 +49,7 @@ class Diagnostics {
  private:
   std::deque<Message> messages_;
   std::size_t errors_ = 0;
+  bool strict_ = false;
 };
 
 }  // namespace tangle

@@ -25,10 +25,13 @@ constexpr std::string_view prelude =
 bool is_header(std::string_view path) { return path.ends_with(".h") || path.ends_with(".hpp") || path.ends_with(".cuh"); }
 
 /// The headers that a chapter tangles and those it names, each block sorted as clang-format sorts it.
-std::string includes(const Document& document) {
+std::string includes(const Program& program, const Document& document) {
+  const auto produced = [&](const std::string& path) {
+    return std::any_of(program.chunks.begin(), program.chunks.end(), [&](const Chunk& chunk) { return chunk.file == path; });
+  };
   std::set<std::string> ours, others;
   for (const YamlNode* node : document.front.list("tangles")) {
-    if (is_header(node->scalar)) ours.insert("#include \"" + node->scalar + "\"\n");
+    if (is_header(node->scalar) && produced(node->scalar)) ours.insert("#include \"" + node->scalar + "\"\n");
   }
   for (const YamlNode* node : document.front.list("test_includes")) {
     const std::string& name = node->scalar;
@@ -52,7 +55,7 @@ void test_file(const Program& program, Output& output, const std::vector<std::ui
   const std::string title(document.front.text("title").empty() ? document.name : document.front.text("title"));
   Expander out(program, output);
   out.frame((head.role == Role::test ? "// Tests of the chapter \"" : "// An exercise of the chapter \"") + title + "\".\n\n");
-  out.frame(includes(document));
+  out.frame(includes(program, document));
   std::string open;  // the namespace that is open
   bool any = false;
   const auto close = [&] {

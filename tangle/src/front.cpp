@@ -76,7 +76,7 @@ class Checker {
       const auto found = std::find(book_.names.begin(), book_.names.end(), name->scalar);
       const auto index = static_cast<std::size_t>(found - book_.names.begin());
       if (found == book_.names.end()) {
-        Message& message = diagnostics_.warning("unknown-prerequisite", name->span,
+        Message& message = diagnostics_.lint("unknown-prerequisite", name->span,
                                                 "book.yaml lists no chapter \"" + name->scalar + "\"");
         const auto near = nearest(name->scalar, {book_.names.begin(), book_.names.end()});
         if (!near.empty()) message.help("did you mean " + join_or(near) + "?");
@@ -97,7 +97,7 @@ class Checker {
       const bool found = std::any_of(listed.begin(), listed.end(),
                                      [&](const YamlNode* node) { return node->scalar == file->value; });
       if (!found && !continues(*file)) {
-        diagnostics_.error("tangles-disagree", file->value_span, "this file is not in the chapter's \"tangles\"")
+        diagnostics_.lint("tangles-disagree", file->value_span, "this file is not in the chapter's \"tangles\"")
             .help("the front matter lists the files that begin here: tangles: [" + produced + "]");
       }
     }
@@ -105,7 +105,7 @@ class Checker {
       const bool found = std::any_of(document_.fences.begin(), document_.fences.end(), [&](const Fence& fence) {
         return fence.role == Role::code && fence.attributes.value("file") == node->scalar;
       });
-      if (!found) diagnostics_.error("tangles-disagree", node->span, "no chunk of this chapter has file=\"" + node->scalar + "\"");
+      if (!found) diagnostics_.lint("tangles-disagree", node->span, "no chunk of this chapter has file=\"" + node->scalar + "\"");
     }
   }
 

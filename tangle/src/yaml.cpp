@@ -28,8 +28,11 @@ class Reader {
   std::uint32_t indent() const { return at_ - begin_; }
   std::string_view rest() const { return text().substr(at_, end_ - at_); }
 
+  /// An error after which reading goes on.
+  void refuse(Span where, std::string words) { diagnostics_.error("bad-yaml", where, std::move(words)); }
+
   void fail(Span where, std::string words) {
-    if (!failed_) diagnostics_.error("bad-yaml", where, std::move(words));
+    if (!failed_) refuse(where, std::move(words));
     failed_ = true;
     live_ = false;
   }
@@ -202,9 +205,9 @@ class Reader {
     const std::size_t colon = word.find(": ");
     if (colon != std::string_view::npos || word.ends_with(':')) {
       const auto where = span.begin + static_cast<std::uint32_t>(std::min(colon, word.size() - 1));
-      fail({span_.source, where, where + 1}, "text with \": \" in it needs quotes around it in YAML");
+      refuse({span_.source, where, where + 1}, "text with \": \" in it needs quotes around it in YAML");
     } else if (at_start && !word.empty() && std::string_view("&*!|>%@`{}").find(word[0]) != std::string_view::npos) {
-      fail(span, "text that begins with \"" + std::string(1, word[0]) + "\" needs quotes around it in YAML");
+      refuse(span, "text that begins with \"" + std::string(1, word[0]) + "\" needs quotes around it in YAML");
     }
   }
 
