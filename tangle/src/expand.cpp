@@ -16,9 +16,16 @@ std::string_view first_line(std::string_view body) {
   return trimmed(body.substr(0, body.find('\n')));
 }
 
+bool opens_with_documentation(std::string_view body) {
+  const std::string_view line = first_line(body);
+  return line.starts_with("///") || line.starts_with("/**");
+}
+
+/// A comment that already says what the title would. Documentation of the first declaration is another matter.
 bool opens_with_comment(std::string_view body, std::string_view mark) {
   const std::string_view line = first_line(body);
-  return line.starts_with(mark) || (mark == "//" && line.starts_with("/*"));
+  const bool comment = line.starts_with(mark) || (mark == "//" && line.starts_with("/*"));
+  return comment && !(mark == "//" && opens_with_documentation(body));
 }
 
 std::size_t columns(std::string_view text) {
@@ -105,6 +112,7 @@ bool Expander::title(std::uint32_t chunk, std::uint32_t index, const std::string
   if (ends_with_title()) blank_line();
   Run run{0, 0, Run::Kind::title, chunk, index, fence.lines.line, fence.lines.open, 0};
   add(run, append_comment(output_.text, fence.title(), mark, indent));
+  if (opens_with_documentation(fence.body.text())) blank_line();
   return true;
 }
 

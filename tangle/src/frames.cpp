@@ -16,8 +16,8 @@ constexpr std::string_view prelude =
     "\n"
     "#include <algorithm>\n#include <array>\n#include <atomic>\n#include <bit>\n#include <chrono>\n"
     "#include <cmath>\n#include <cstddef>\n#include <cstdint>\n#include <cstdio>\n#include <cstdlib>\n"
-    "#include <cstring>\n#include <filesystem>\n#include <fstream>\n#include <functional>\n#include <limits>\n"
-    "#include <map>\n#include <memory>\n#include <numeric>\n#include <optional>\n#include <random>\n"
+    "#include <cstring>\n#include <filesystem>\n#include <fstream>\n#include <functional>\n#include <iostream>\n#include <limits>\n"
+    "#include <map>\n#include <memory>\n#include <mutex>\n#include <numeric>\n#include <optional>\n#include <random>\n"
     "#include <set>\n#include <span>\n#include <sstream>\n#include <stdexcept>\n#include <string>\n"
     "#include <string_view>\n#include <thread>\n#include <tuple>\n#include <unordered_map>\n"
     "#include <utility>\n#include <variant>\n#include <vector>\n";

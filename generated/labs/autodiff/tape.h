@@ -1,3 +1,5 @@
+// Record a scalar program and differentiate it in reverse.
+
 #pragma once
 
 #include <array>

@@ -1,3 +1,5 @@
+// The transformer's operations and their vector-Jacobian products, in double.
+
 #pragma once
 
 #include <cmath>
@@ -15,6 +17,7 @@ using Array = std::vector<T>;
 using Doubles = Array<double>;
 
 // Multiply by a weight, and go back.
+
 /// x [m, k], w [n, k], b [n] -> y [m, n].
 template <class T>
 Array<T> linear(const Array<T>& x, const Array<T>& w, const Array<T>& b, std::size_t m, std::size_t n,
@@ -51,6 +54,7 @@ inline LinearGradients linear_vjp(const Doubles& x, const Doubles& w, const Doub
 }
 
 // Look up rows, and give each row back the sum of its uses.
+
 /// ids [t], table [v, c] -> y [t, c].
 template <class T>
 Array<T> embedding(std::span<const int> ids, const Array<T>& table, std::size_t c) {
@@ -72,6 +76,7 @@ inline Doubles embedding_vjp(std::span<const int> ids, const Doubles& y_bar, std
 }
 
 // Activate, and go back.
+
 /// silu(gate) * up, elementwise.
 template <class T>
 Array<T> silu_multiply(const Array<T>& gate, const Array<T>& up) {
@@ -95,6 +100,7 @@ inline std::pair<Doubles, Doubles> silu_multiply_vjp(const Doubles& gate, const 
 }
 
 // Weigh by the normal distribution, exactly or by tanh.
+
 /// x Phi(x), or GPT-2's approximation of it.
 template <class T>
 Array<T> gelu(const Array<T>& x, bool approximate) {
@@ -128,6 +134,7 @@ inline Doubles gelu_vjp(const Doubles& x, const Doubles& y_bar, bool approximate
 }
 
 // Normalise rows, and go back.
+
 /// x [m, c] -> y [m, c]: RMSNorm, or LayerNorm (without its bias) when `center`.
 template <class T>
 Array<T> norm(const Array<T>& x, const Array<T>& w, std::size_t m, double epsilon, bool center) {
@@ -180,6 +187,7 @@ inline NormGradients norm_vjp(const Doubles& x, const Doubles& w, const Doubles&
 }
 
 // Score rows of logits, and go back.
+
 /// logits [n, v], targets [n] -> losses [n]. Subtracting the maximum, a constant, changes nothing
 /// but the size of the exponents.
 template <class T>
@@ -214,6 +222,7 @@ inline Doubles cross_entropy_vjp(const Doubles& logits, std::span<const int> tar
 }
 
 // Turn pairs of channels by their position; turn back for the adjoint.
+
 /// x [t, d], frequencies [d / 2] -> y [t, d]; direction -1 gives the vector-Jacobian product.
 template <class T>
 Array<T> rope(const Array<T>& x, std::span<const int> positions, const Doubles& frequencies,
@@ -233,6 +242,7 @@ Array<T> rope(const Array<T>& x, std::span<const int> positions, const Doubles& 
 }
 
 // Attend causally, and go back from one saved number per row.
+
 /// q [t, heads, d], k and v [t, kv_heads, d] -> out [t, heads, d]; one sequence, causal.
 template <class T>
 Array<T> attention(const Array<T>& q, const Array<T>& k, const Array<T>& v, std::size_t t,

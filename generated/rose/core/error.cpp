@@ -1,3 +1,5 @@
+// The parts of an error and its three renderings.
+
 #include "rose/core/error.h"
 
 #include <ios>

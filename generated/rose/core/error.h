@@ -1,3 +1,5 @@
+// Errors that say what is wrong, where, and what would help.
+
 #pragma once
 
 #include <exception>
@@ -52,6 +54,7 @@ class Error : public std::runtime_error {
 };
 
 // What a program does with an exception that reached its edge.
+
 /// The exit status of a program that ends because of this: 1 internal, 2 a wrong argument,
 /// 3 not found, 4 corrupt, 5 unsupported, 6 the machine (disk, memory, permissions), 130 cancelled.
 int exit_code(Code code) noexcept;

@@ -1,3 +1,5 @@
+// Files by way of the system calls.
+
 #include "rose/core/files.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// Map files to read them, and replace files whole.
+
 #pragma once
 
 #include <cstddef>
@@ -33,6 +35,7 @@ class MappedFile {
 };
 
 // A whole file, or a pipe, as a string.
+
 /// Reads to the end. Throws not_found or io, and resource_exhausted beyond `limit` bytes.
 std::string read_file(const std::filesystem::path& path,
                       std::size_t limit = std::numeric_limits<std::size_t>::max());

@@ -1,3 +1,5 @@
+// The libraries behind the two hashes.
+
 #include "rose/core/hash.h"
 
 #include <openssl/evp.h>

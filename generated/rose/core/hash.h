@@ -1,3 +1,5 @@
+// A fast hash for tables, a slow one for identity.
+
 #pragma once
 
 #include <cstddef>

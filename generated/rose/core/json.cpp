@@ -1,3 +1,5 @@
+// Parsing with positions, printing with the shortest numbers.
+
 #include "rose/core/json.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// JSON: located errors, and getters that name the field.
+
 #pragma once
 
 #include <boost/json.hpp>
@@ -24,6 +26,7 @@ json::value parse_json(std::string_view text, std::string_view where, JsonLimits
 std::string pretty_json(const json::value& value);
 
 // Typed access: a required field, an optional one, and a fallback.
+
 /// The member, or null when it is absent or JSON null.
 const json::value* find(const json::object& object, std::string_view key);
 

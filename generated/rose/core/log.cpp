@@ -1,3 +1,5 @@
+// spdlog behind three functions.
+
 #include "rose/core/log.h"
 
 #include <spdlog/sinks/stdout_color_sinks.h>

@@ -1,3 +1,5 @@
+// Log lines on standard error.
+
 #pragma once
 
 #include <fmt/core.h>

@@ -1,3 +1,5 @@
+// Fork, join, and wait without wasting either time or power.
+
 #include "rose/core/parallel.h"
 
 #include <sched.h>

@@ -1,3 +1,5 @@
+// Split a loop over the cores.
+
 #pragma once
 
 #include <atomic>

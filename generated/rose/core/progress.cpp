@@ -1,3 +1,5 @@
+// Draw a line for a terminal or for a log.
+
 #include "rose/core/progress.h"
 
 #include <fmt/format.h>

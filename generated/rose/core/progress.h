@@ -1,3 +1,5 @@
+// Show how far a long step is.
+
 #pragma once
 
 #include <chrono>

@@ -1,3 +1,5 @@
+// Philox and the distributions over it.
+
 #include "rose/core/rng.h"
 
 #include <cmath>

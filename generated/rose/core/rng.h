@@ -1,3 +1,5 @@
+// Random numbers as a function of seed, stream and position.
+
 #pragma once
 
 #include <array>
@@ -45,6 +47,7 @@ class Rng {
 };
 
 // Shuffle in an order that every standard library agrees on.
+
 /// Fisher and Yates: every permutation equally likely.
 template <class T>
 void shuffle(std::span<T> items, Rng& rng) {

@@ -1,3 +1,5 @@
+// Walk the bytes by the table of the Unicode Standard.
+
 #include "rose/core/utf8.h"
 
 #include <array>

@@ -1,3 +1,5 @@
+// UTF-8: decode, validate, repair.
+
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// Bend the hidden units.
+
 #pragma once
 
 #include <span>

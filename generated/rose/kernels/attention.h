@@ -1,3 +1,5 @@
+// Let every token read the tokens before it.
+
 #pragma once
 
 #include <cstdint>

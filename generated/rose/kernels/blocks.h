@@ -1,3 +1,5 @@
+// Lay out the blocks exactly as they are stored.
+
 #pragma once
 
 #include <cstdint>

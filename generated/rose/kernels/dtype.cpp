@@ -1,3 +1,5 @@
+// The table of element types, and the eight-bit floats.
+
 #include "rose/kernels/dtype.h"
 
 #include <fmt/format.h>

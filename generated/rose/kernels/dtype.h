@@ -1,3 +1,5 @@
+// Element types: how numbers are stored, and what that costs in bytes.
+
 #pragma once
 
 #include <bit>

@@ -1,3 +1,5 @@
+// Look up a row for each token.
+
 #pragma once
 
 #include <cstdint>

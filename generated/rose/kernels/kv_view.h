@@ -1,3 +1,5 @@
+// Say where keys and values live.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Multiply activations by a weight matrix of any storage type.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Say how likely a token was.
+
 #pragma once
 
 #include <cstdint>

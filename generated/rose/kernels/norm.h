@@ -1,3 +1,5 @@
+// Bring every row to a common scale.
+
 #pragma once
 
 #include <cstdint>

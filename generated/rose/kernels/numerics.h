@@ -1,3 +1,5 @@
+// Name the order in which every forward sum is taken.
+
 #pragma once
 
 #include <cstdint>

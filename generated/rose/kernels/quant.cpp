@@ -1,3 +1,5 @@
+// Turn rows of blocks into floats and back.
+
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -124,6 +126,7 @@ void require_whole_blocks(DType type, std::int64_t n) {
 }
 
 // Choose the step and the codes of a block.
+
 /// The step as it is stored; `reach` is the largest magnitude that it was derived from.
 f16 stored(float value, float reach) {
   const f16 half = to_f16(value);

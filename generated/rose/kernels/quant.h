@@ -1,3 +1,5 @@
+// Turn rows of blocks into floats and back.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Views: somebody else's memory, with a shape.
+
 #pragma once
 
 #include <array>

@@ -1,3 +1,5 @@
+// Run the model forward.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Continue a prompt, token by token.
+
 #pragma once
 
 #include <cstdint>

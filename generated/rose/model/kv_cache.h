@@ -1,3 +1,5 @@
+// Own a dense key-value cache.
+
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// Choose the next token.
+
 #pragma once
 
 #include <cstdint>

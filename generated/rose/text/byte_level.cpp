@@ -1,3 +1,5 @@
+// Number the unprintable bytes from U+0100.
+
 #include "rose/text/byte_level.h"
 
 #include <array>

@@ -1,3 +1,5 @@
+// Spell bytes as printable characters, as GPT-2's files do.
+
 #pragma once
 
 #include <cstdint>

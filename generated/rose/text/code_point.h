@@ -1,3 +1,5 @@
+// Read and write UTF-8 one code point at a time.
+
 #pragma once
 
 #include <cstdint>

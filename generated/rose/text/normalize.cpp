@@ -1,3 +1,5 @@
+// Decompose, order the marks, compose.
+
 #include "rose/text/normalize.h"
 
 #include <algorithm>

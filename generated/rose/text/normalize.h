@@ -1,3 +1,5 @@
+// Bring text into Unicode's composed normal form.
+
 #pragma once
 
 #include <string>

@@ -1,3 +1,5 @@
+// Scan by hand what others write as a regular expression.
+
 #include "rose/text/split.h"
 
 #include "rose/text/code_point.h"

@@ -1,3 +1,5 @@
+// Cut text into words as each family does.
+
 #pragma once
 
 #include <span>

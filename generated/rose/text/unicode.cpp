@@ -1,3 +1,5 @@
+// Unpack the class table once.
+
 #include "rose/text/unicode.h"
 
 #include <vector>

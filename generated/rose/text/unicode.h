@@ -1,3 +1,5 @@
+// Tell letters, numbers and spaces apart.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Keep the generated tables.
+
 #include "rose/text/unicode.h"
 
 namespace rose::text {

@@ -1,3 +1,5 @@
+// Hold a vocabulary, whatever file it came from.
+
 #pragma once
 
 #include <cstdint>
@@ -57,6 +59,7 @@ struct GgufVocab {
 };
 
 // Read and write vocabularies; errors name the file and the entry.
+
 /// Hugging Face's `tokenizer.json`. What it asks for and we do not do is refused by name.
 Vocab vocab_from_hf_json(std::string_view json, std::string_view where);
 

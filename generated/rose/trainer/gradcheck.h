@@ -1,3 +1,5 @@
+// Compare a gradient with central differences of its function.
+
 #pragma once
 
 #include <algorithm>

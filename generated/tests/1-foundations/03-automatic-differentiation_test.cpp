@@ -1,19 +1,27 @@
+// Tests of the chapter "Automatic differentiation".
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -25,14 +33,17 @@
 #include <string_view>
 #include <thread>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "labs/autodiff/tape.h"
 #include "labs/autodiff/vjp.h"
 #include "rose/trainer/gradcheck.h"
-#include "ATen/ATen.h"
-#include "torch/csrc/autograd/autograd.h"
 
 namespace rose::labs {
 namespace {
@@ -51,12 +62,6 @@ TEST(Tape, FindsTheDerivativesThatWeFoundByHand) {
   EXPECT_EQ(slope[b.index], -18.0);
   EXPECT_EQ(tape.size(), 5u);
 }
-
-}  // namespace
-}  // namespace rose::labs
-
-namespace rose::labs {
-namespace {
 
 // One sweep differentiates with respect to a thousand inputs.
 TEST(Tape, OneSweepDifferentiatesWithRespectToAThousandInputs) {
@@ -78,12 +83,6 @@ TEST(Tape, AConstantHasNoDerivative) {
   EXPECT_EQ(tape.gradient(constant)[x.index], 0.0);
 }
 
-}  // namespace
-}  // namespace rose::labs
-
-namespace rose::labs {
-namespace {
-
 // The best step is where the derivation puts it.
 TEST(FiniteDifferences, TheBestStepIsWhereTheDerivationPutsIt) {
   const double x = 1.0, u = std::numeric_limits<double>::epsilon() / 2;
@@ -101,12 +100,6 @@ TEST(FiniteDifferences, TheBestStepIsWhereTheDerivationPutsIt) {
   EXPECT_GT(error(best * 100), 100 * error(best));        // truncation grows with the square
   EXPECT_GT(error(best / 1000), 20 * error(best));        // rounding grows with the inverse
 }
-
-}  // namespace
-}  // namespace rose::labs
-
-namespace rose::labs {
-namespace {
 
 // Let central differences, the tape and LibTorch judge a product.
 using Inputs = std::vector<Doubles>;
@@ -143,12 +136,6 @@ void judge_by_differences(Inputs x, const Doubles& y_bar, const Inputs& gradient
   }
 }
 
-}  // namespace
-}  // namespace rose::labs
-
-namespace rose::labs {
-namespace {
-
 // Judge by the tape.
 template <class Forward>
 void judge_by_tape(const Inputs& x, const Doubles& y_bar, const Inputs& gradients, Forward forward) {
@@ -168,12 +155,6 @@ void judge_by_tape(const Inputs& x, const Doubles& y_bar, const Inputs& gradient
     EXPECT_LT(gap(gradients[i], expected), 1e-12) << "tape: input " << i;
   }
 }
-
-}  // namespace
-}  // namespace rose::labs
-
-namespace rose::labs {
-namespace {
 
 // Judge by LibTorch's autograd.
 using Shapes = std::vector<std::vector<std::int64_t>>;
@@ -212,12 +193,6 @@ void judge(const Inputs& x, const Shapes& shapes, Forward forward, Vjp vjp, Oper
   judge_by_torch(x, shapes, y_bar, y, gradients, operation);
 }
 
-}  // namespace
-}  // namespace rose::labs
-
-namespace rose::labs {
-namespace {
-
 // The linear layer goes back.
 TEST(Vjp, Linear) {
   const std::size_t m = 3, n = 4, k = 5;
@@ -231,12 +206,6 @@ TEST(Vjp, Linear) {
         [](const auto& in) { return at::linear(in[0], in[1], in[2]); });
 }
 
-}  // namespace
-}  // namespace rose::labs
-
-namespace rose::labs {
-namespace {
-
 // Repeated tokens add up.
 TEST(Vjp, Embedding) {
   const std::vector<int> ids{2, 0, 2, 2, 5};
@@ -246,12 +215,6 @@ TEST(Vjp, Embedding) {
         [&](const Inputs&, const Doubles& y_bar) { return Inputs{embedding_vjp(ids, y_bar, 6, 3)}; },
         [&](const auto& in) { return at::embedding(in[0], index); });
 }
-
-}  // namespace
-}  // namespace rose::labs
-
-namespace rose::labs {
-namespace {
 
 // The activations go back.
 TEST(Vjp, SiluMultiply) {
@@ -274,12 +237,6 @@ TEST(Vjp, Gelu) {
           [&](const auto& in) { return at::gelu(in[0], approximate ? "tanh" : "none"); });
   }
 }
-
-}  // namespace
-}  // namespace rose::labs
-
-namespace rose::labs {
-namespace {
 
 // The norms go back, and leave nothing along the row.
 TEST(Vjp, Norms) {
@@ -304,12 +261,6 @@ TEST(Vjp, WithoutEpsilonTheNormsGradientIsOrthogonalToTheRow) {
   EXPECT_NEAR(std::inner_product(g.begin(), g.end(), x.begin(), 0.0), 0.0, 1e-13);
 }
 
-}  // namespace
-}  // namespace rose::labs
-
-namespace rose::labs {
-namespace {
-
 // Predicted minus observed.
 TEST(Vjp, CrossEntropyByHand) {
   const std::vector<int> target{0};
@@ -332,12 +283,6 @@ TEST(Vjp, CrossEntropy) {
         [&](const auto& in) { return at::cross_entropy_loss(in[0], index, {}, at::Reduction::None); });
 }
 
-}  // namespace
-}  // namespace rose::labs
-
-namespace rose::labs {
-namespace {
-
 // Rotary positions go back by turning back.
 TEST(Vjp, Rope) {
   const std::vector<int> positions{0, 1, 7, 100};
@@ -354,12 +299,6 @@ TEST(Vjp, Rope) {
           return at::cat({a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()}, 1);
         });
 }
-
-}  // namespace
-}  // namespace rose::labs
-
-namespace rose::labs {
-namespace {
 
 // Causal attention with grouped heads goes back.
 TEST(Vjp, Attention) {
@@ -385,4 +324,3 @@ TEST(Vjp, Attention) {
 
 }  // namespace
 }  // namespace rose::labs
-

@@ -1,3 +1,5 @@
+// Read and write GGUF files.
+
 #include <fmt/core.h>
 
 #include <algorithm>

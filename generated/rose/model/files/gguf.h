@@ -1,3 +1,5 @@
+// Read and write GGUF files.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Read and write safetensors files.
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Read and write safetensors files.
+
 #pragma once
 
 #include <filesystem>

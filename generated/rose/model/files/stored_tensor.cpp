@@ -1,3 +1,5 @@
+// Check what both formats can get wrong.
+
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Describe a tensor as a file stores it.
+
 #pragma once
 
 #include <cstddef>
@@ -29,6 +31,7 @@ struct PlannedTensor {
 };
 
 // Check what both formats can get wrong.
+
 /// Elements of a shape; empty when a dimension is negative or the product exceeds 2^62.
 std::optional<std::int64_t> element_count(std::span<const std::int64_t> shape);
 
