@@ -20,34 +20,59 @@ set(ROSE_OUTPUTS
   rose/core/rng.h
   rose/core/utf8.cpp
   rose/core/utf8.h
+  rose/kernels/activation.cpp
   rose/kernels/activation.h
+  rose/kernels/attention.cpp
   rose/kernels/attention.h
   rose/kernels/blocks.h
   rose/kernels/dtype.cpp
   rose/kernels/dtype.h
+  rose/kernels/elementary.h
+  rose/kernels/embedding.cpp
   rose/kernels/embedding.h
   rose/kernels/kv_view.h
+  rose/kernels/lanes-inl.h
+  rose/kernels/linear.cpp
   rose/kernels/linear.h
+  rose/kernels/logprob.cpp
   rose/kernels/logprob.h
+  rose/kernels/norm.cpp
   rose/kernels/norm.h
   rose/kernels/numerics.h
   rose/kernels/quant.cpp
   rose/kernels/quant.h
+  rose/kernels/reference.h
+  rose/kernels/rope.cpp
   rose/kernels/rope.h
+  rose/kernels/targets.h
   rose/kernels/view.h
+  rose/model/budget.cpp
+  rose/model/budget.h
+  rose/model/files/assemble.cpp
+  rose/model/files/assemble.h
+  rose/model/files/checkpoint.cpp
   rose/model/files/checkpoint.h
+  rose/model/files/checkpoint_hub.cpp
+  rose/model/files/checkpoint_parts.h
+  rose/model/files/config.cpp
   rose/model/files/config.h
+  rose/model/files/config_gguf.cpp
   rose/model/files/gguf.cpp
   rose/model/files/gguf.h
+  rose/model/files/names.cpp
+  rose/model/files/names.h
   rose/model/files/safetensors.cpp
   rose/model/files/safetensors.h
   rose/model/files/stored_tensor.cpp
   rose/model/files/stored_tensor.h
   rose/model/files/tensor_source.h
+  rose/model/forward.cpp
   rose/model/forward.h
   rose/model/generate.h
+  rose/model/kv_cache.cpp
   rose/model/kv_cache.h
   rose/model/sample.h
+  rose/model/weights.cpp
   rose/model/weights.h
   rose/text/byte_level.cpp
   rose/text/byte_level.h
@@ -65,6 +90,7 @@ set(ROSE_CHAPTER_TESTS
   0-orientation/06-the-ground-floor
   1-foundations/02-probability-and-information
   1-foundations/03-automatic-differentiation
+  1-foundations/05-the-transformer
   1-foundations/11-quantised-blocks)
 set(ROSE_EXAMPLES)
 set(ROSE_EXAMPLE_OUTPUTS)
@@ -95,34 +121,59 @@ set(ROSE_FILES
   rose/core/rng.h
   rose/core/utf8.cpp
   rose/core/utf8.h
+  rose/kernels/activation.cpp
   rose/kernels/activation.h
+  rose/kernels/attention.cpp
   rose/kernels/attention.h
   rose/kernels/blocks.h
   rose/kernels/dtype.cpp
   rose/kernels/dtype.h
+  rose/kernels/elementary.h
+  rose/kernels/embedding.cpp
   rose/kernels/embedding.h
   rose/kernels/kv_view.h
+  rose/kernels/lanes-inl.h
+  rose/kernels/linear.cpp
   rose/kernels/linear.h
+  rose/kernels/logprob.cpp
   rose/kernels/logprob.h
+  rose/kernels/norm.cpp
   rose/kernels/norm.h
   rose/kernels/numerics.h
   rose/kernels/quant.cpp
   rose/kernels/quant.h
+  rose/kernels/reference.h
+  rose/kernels/rope.cpp
   rose/kernels/rope.h
+  rose/kernels/targets.h
   rose/kernels/view.h
+  rose/model/budget.cpp
+  rose/model/budget.h
+  rose/model/files/assemble.cpp
+  rose/model/files/assemble.h
+  rose/model/files/checkpoint.cpp
   rose/model/files/checkpoint.h
+  rose/model/files/checkpoint_hub.cpp
+  rose/model/files/checkpoint_parts.h
+  rose/model/files/config.cpp
   rose/model/files/config.h
+  rose/model/files/config_gguf.cpp
   rose/model/files/gguf.cpp
   rose/model/files/gguf.h
+  rose/model/files/names.cpp
+  rose/model/files/names.h
   rose/model/files/safetensors.cpp
   rose/model/files/safetensors.h
   rose/model/files/stored_tensor.cpp
   rose/model/files/stored_tensor.h
   rose/model/files/tensor_source.h
+  rose/model/forward.cpp
   rose/model/forward.h
   rose/model/generate.h
+  rose/model/kv_cache.cpp
   rose/model/kv_cache.h
   rose/model/sample.h
+  rose/model/weights.cpp
   rose/model/weights.h
   rose/text/byte_level.cpp
   rose/text/byte_level.h
@@ -139,4 +190,5 @@ set(ROSE_FILES
   tests/0-orientation/06-the-ground-floor_test.cpp
   tests/1-foundations/02-probability-and-information_test.cpp
   tests/1-foundations/03-automatic-differentiation_test.cpp
+  tests/1-foundations/05-the-transformer_test.cpp
   tests/1-foundations/11-quantised-blocks_test.cpp)

@@ -1,3 +1,5 @@
+// Bend the hidden units.
+
 #include "rose/kernels/activation.h"
 
 #include "rose/kernels/targets.h"

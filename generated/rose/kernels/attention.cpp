@@ -1,3 +1,5 @@
+// Let every token read the tokens before it.
+
 #include "rose/kernels/attention.h"
 
 #include "rose/kernels/targets.h"
@@ -71,6 +73,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rose::kernels::HWY_NAMESPACE {
 
 // Score one query against a tile of keys.
+
 /// scores[j] = scale * (q . keys[j]), each dot product in sixteen lanes.
 HWY_INLINE void score_tile(const float* q, const float* const* keys, std::int64_t count, std::int64_t head_dim,
                            float scale, float* scores) {
@@ -102,6 +105,7 @@ HWY_INLINE void score_tile(const float* q, const float* const* keys, std::int64_
 }
 
 // Weigh the tile and rescale what came before.
+
 /// The running state of one query within one split.
 struct Running {
   float max = -std::numeric_limits<float>::infinity();
@@ -128,6 +132,7 @@ HWY_INLINE float soften(float* scores, std::int64_t count, Running& state) {
 }
 
 // Add the weighted values of the tile, key by key.
+
 /// out = out * rescale, then out += weights[j] * values[j] for ascending j. Each element is its own chain.
 template <int N>
 HWY_INLINE void add_values_at(const float* weights, const float* const* values, std::int64_t count, float rescale,
@@ -158,6 +163,7 @@ HWY_INLINE void add_values(const float* weights, const float* const* values, std
 }
 
 // Walk the keys tile by tile, close a split every 512, merge left to right.
+
 /// Queries that share a key-value head: at most max_query_rows of them.
 void attend_rows(const QueryRow* rows, std::int64_t row_count, const KeySource& source, std::int64_t head_dim,
                  float scale) {

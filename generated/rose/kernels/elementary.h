@@ -1,3 +1,5 @@
+// Compute exp and tanh the same way everywhere.
+
 #pragma once
 
 #include <bit>

@@ -1,3 +1,5 @@
+// Look up a row for each token.
+
 #include "rose/kernels/embedding.h"
 
 #include <fmt/format.h>

@@ -44,6 +44,7 @@ HWY_INLINE Vec load(const float* p) { return hn::LoadU(Tag(), p); }
 HWY_INLINE void store(Vec v, float* p) { hn::StoreU(v, Tag(), p); }
 
 // Add sixteen lanes in a fixed tree.
+
 /// Sixteen running sums, in one, two or four registers.
 struct Sum16 {
   Vec part[parts];

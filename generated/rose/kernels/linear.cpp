@@ -1,3 +1,5 @@
+// Multiply activations by a weight matrix of any storage type.
+
 #include "rose/kernels/linear.h"
 
 #include "rose/kernels/targets.h"
@@ -18,6 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rose::kernels::HWY_NAMESPACE {
 
 // Advance a small tile of dot products together.
+
 /// sums[r * C + c] += x[r] . w[c] over `count` elements: R rows of activations against C rows of weights.
 template <int R, int C>
 HWY_INLINE void accumulate(const float* const* x, const float* const* w, std::int64_t count, Sum16* sums) {

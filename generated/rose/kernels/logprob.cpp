@@ -1,3 +1,5 @@
+// Say how likely a token was.
+
 #include "rose/kernels/logprob.h"
 
 #include "rose/kernels/targets.h"

@@ -1,3 +1,5 @@
+// Bring every row to a common scale.
+
 #include "rose/kernels/norm.h"
 
 #include "rose/kernels/targets.h"

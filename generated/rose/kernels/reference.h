@@ -27,6 +27,7 @@ inline float dot(std::span<const float> a, std::span<const float> b) {
 }
 
 // Attention for one query, in the contract's order.
+
 /// q [D] against keys and values [n][D]: tiles of 128 into a running split, splits of 512 merged left to right.
 template <class Row, class Exp>
 void attend(std::span<const float> q, std::int64_t n, const Row& key, const Row& value, float scale, const Exp& exp,

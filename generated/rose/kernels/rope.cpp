@@ -1,3 +1,5 @@
+// Turn queries and keys by their position.
+
 #include "rose/kernels/rope.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Turn queries and keys by their position.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Count parameters, bytes and operations before running anything.
+
 #include "rose/model/budget.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Count parameters, bytes and operations before running anything.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Run the model forward.
+
 #include "rose/model/forward.h"
 
 #include <fmt/format.h>

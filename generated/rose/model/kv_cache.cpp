@@ -1,3 +1,5 @@
+// Own a dense key-value cache.
+
 #include "rose/model/kv_cache.h"
 
 #include <numeric>

@@ -1,3 +1,5 @@
+// Hold a model's weights, named and shaped.
+
 #include "rose/model/weights.h"
 
 #include <ATen/ops/empty.h>

@@ -1,3 +1,5 @@
+// Hold a model's weights, named and shaped.
+
 #pragma once
 
 #include <cstdint>

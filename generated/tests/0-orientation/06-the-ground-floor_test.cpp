@@ -1,19 +1,27 @@
+// Tests of the chapter "The ground floor: errors, files, threads".
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -25,23 +33,26 @@
 #include <string_view>
 #include <thread>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
+
+#include <malloc.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "rose/core/error.h"
 #include "rose/core/files.h"
-#include "rose/core/json.h"
 #include "rose/core/hash.h"
-#include "rose/core/utf8.h"
-#include "rose/core/parallel.h"
+#include "rose/core/json.h"
 #include "rose/core/log.h"
+#include "rose/core/parallel.h"
 #include "rose/core/progress.h"
-#include "malloc.h"
-#include "signal.h"
-#include "stdlib.h"
-#include "sys/resource.h"
-#include "sys/wait.h"
-#include "unistd.h"
+#include "rose/core/utf8.h"
 
 namespace rose::core {
 namespace {
@@ -76,12 +87,6 @@ TEST(Error, ForeignExceptionsHaveExitCodesToo) {
   EXPECT_THAT(describe(std::bad_alloc()), testing::StartsWith("out of memory"));
   EXPECT_EQ(exit_code(Code::cancelled), 130);
 }
-
-}  // namespace
-}  // namespace rose::core
-
-namespace rose::core {
-namespace {
 
 // A writer killed at any moment leaves one complete version.
 class Folder {  // a fresh folder for a test, removed with all it holds
@@ -124,12 +129,6 @@ TEST(AtomicFile, SurvivesBeingKilled) {
     ASSERT_EQ(found, std::string(size, found[0]));
   }
 }
-
-}  // namespace
-}  // namespace rose::core
-
-namespace rose::core {
-namespace {
 
 // A failed write changes nothing, and a successful one keeps links and permissions.
 Code code_of(const std::function<void()>& action) {
@@ -187,12 +186,6 @@ TEST(AtomicFile, RefusesWhatIsNoFile) {
   EXPECT_EQ(code_of([&] { write_file_atomic(folder / "none/f", "x"); }), Code::not_found);
 }
 
-}  // namespace
-}  // namespace rose::core
-
-namespace rose::core {
-namespace {
-
 // A mapping outlives moves and replacement of its file.
 TEST(MappedFile, OutlivesMovesAndReplacement) {
   const Folder folder;
@@ -217,12 +210,6 @@ TEST(MappedFile, HasNoTroubleWithEmptinessAndRefusesTheRest) {
   EXPECT_EQ(code_of([&] { read_file("/proc/self/maps", 10); }), Code::resource_exhausted);
   EXPECT_FALSE(read_file("/proc/self/maps").empty());  // its size reads as zero
 }
-
-}  // namespace
-}  // namespace rose::core
-
-namespace rose::core {
-namespace {
 
 // Faults are located, and values survive a round trip.
 std::string json_error(std::string_view text, JsonLimits limits = {}) {
@@ -278,12 +265,6 @@ TEST(Json, PrintsTheShortestNumbers) {
   EXPECT_EQ(code_of([] { pretty_json(json::value(std::nan(""))); }), Code::invalid_argument);
 }
 
-}  // namespace
-}  // namespace rose::core
-
-namespace rose::core {
-namespace {
-
 // The hashes give published values.
 TEST(Hash, GivesPublishedValues) {
   EXPECT_EQ(sha256_hex("abc"),  // FIPS 180-4's example
@@ -295,12 +276,6 @@ TEST(Hash, GivesPublishedValues) {
   }
   EXPECT_EQ(pieces.hex(), sha256_hex("abc"));
 }
-
-}  // namespace
-}  // namespace rose::core
-
-namespace rose::core {
-namespace {
 
 // Every code point survives, every three bytes are judged, and the standard's example comes out.
 TEST(Utf8, EveryCodePointSurvives) {
@@ -339,12 +314,6 @@ TEST(Utf8, RepairsAsTheStandardShows) {
   EXPECT_FALSE(is_utf8("\xF4\x90\x80\x80"));
   EXPECT_TRUE(is_utf8("\u00e9\u20ac\U0001F339"));
 }
-
-}  // namespace
-}  // namespace rose::core
-
-namespace rose::core {
-namespace {
 
 // Ranges cover the loop once, nest, carry exceptions and allocate nothing.
 TEST(ThreadPool, CoversEveryElementOnceAtMultiplesOfTheGrain) {
@@ -410,12 +379,6 @@ TEST(ThreadPool, RethrowsTheLowestRangesExceptionAndGoesOn) {
   }
 }
 
-}  // namespace
-}  // namespace rose::core
-
-namespace rose::core {
-namespace {
-
 // No wake-up is lost at any interval, and nothing is allocated.
 TEST(ThreadPool, LosesNoWakeUp) {
   ThreadPool pool(4);
@@ -453,12 +416,6 @@ TEST(ThreadPool, RefusesNonsense) {
   EXPECT_EQ(code_of([] { ThreadPool pool(-1); }), Code::invalid_argument);
   EXPECT_GE(available_processors(), 1);
 }
-
-}  // namespace
-}  // namespace rose::core
-
-namespace rose::core {
-namespace {
 
 // Progress is silent when quick, plain in a pipe, and a bar on a terminal.
 std::string printed_by(Progress::Style style, std::chrono::milliseconds pause) {
@@ -501,4 +458,3 @@ TEST(Progress, SaysCountsAndTimesShortly) {
 
 }  // namespace
 }  // namespace rose::core
-

@@ -1,19 +1,27 @@
+// Tests of the chapter "The decoder-only transformer".
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -25,30 +33,34 @@
 #include <string_view>
 #include <thread>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "rose/kernels/numerics.h"
-#include "rose/kernels/elementary.h"
-#include "rose/kernels/targets.h"
-#include "rose/kernels/lanes-inl.h"
-#include "rose/kernels/embedding.h"
-#include "rose/kernels/linear.h"
-#include "rose/kernels/norm.h"
-#include "rose/kernels/kv_view.h"
-#include "rose/kernels/attention.h"
-#include "rose/kernels/rope.h"
-#include "rose/kernels/activation.h"
-#include "rose/kernels/logprob.h"
-#include "rose/kernels/reference.h"
-#include "hwy/targets.h"
-#include "rose/core/rng.h"
+#include <hwy/targets.h>
+
 #include "rose/core/error.h"
+#include "rose/core/rng.h"
+#include "rose/kernels/activation.h"
+#include "rose/kernels/attention.h"
+#include "rose/kernels/elementary.h"
+#include "rose/kernels/embedding.h"
+#include "rose/kernels/kv_view.h"
+#include "rose/kernels/lanes-inl.h"
+#include "rose/kernels/linear.h"
+#include "rose/kernels/logprob.h"
+#include "rose/kernels/norm.h"
+#include "rose/kernels/numerics.h"
+#include "rose/kernels/reference.h"
+#include "rose/kernels/rope.h"
+#include "rose/kernels/targets.h"
 
 namespace rose::kernels {
 namespace {
 
 // Hold exp and tanh against double precision.
+
 /// Distance in units in the last place of the correctly rounded answer.
 double ulps(float got, double want) {
   const float rounded = static_cast<float>(want);
@@ -74,12 +86,6 @@ TEST(Elementary, ExpAndTanhAreAccurateEverywhere) {
   EXPECT_TRUE(std::signbit(tanh(-0.0f)));
 }
 
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
-
 // Draw numbers, and force an instruction set.
 std::vector<float> normals(std::size_t n, std::uint64_t seed, float scale = 1.0f) {
   core::Rng rng(seed);
@@ -102,12 +108,6 @@ void on_every_target(F&& f) {
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
-
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
 
 // The product has the written-down order on every processor.
 TEST(Linear, HasTheBitsOfItsPlainTwinWhateverTheRowsThreadsAndProcessor) {
@@ -139,12 +139,6 @@ TEST(Linear, HasTheBitsOfItsPlainTwinWhateverTheRowsThreadsAndProcessor) {
     });
   }
 }
-
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
 
 // Stored types are decoded exactly and summed in fp32.
 TEST(Linear, SixteenBitWeightsGiveTheBitsOfTheirWidenedCopy) {
@@ -187,12 +181,6 @@ TEST(Linear, RefusesShapesThatDoNotFit) {
   std::vector<float> x(6), w(12), y(7);
   EXPECT_THROW(linear(x, 2, {w.data(), DType::f32, 4, 3}, nullptr, y, pool), core::Error);
 }
-
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
 
 // Norms match double precision and do not see their neighbours.
 TEST(Norms, MatchDoublePrecision) {
@@ -238,12 +226,6 @@ TEST(Norms, HaveTheSameBitsOnEveryProcessor) {
   });
 }
 
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
-
 // Set up a cache whose pages lie in any order.
 struct Paged {
   std::vector<float> k, v;
@@ -263,12 +245,6 @@ struct Paged {
             .pages = static_cast<std::int64_t>(pages), .page_table = table.data(), .table_stride = pages_each};
   }
 };
-
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
 
 // Packed, paged, chunked and one by one: the same bits, and right.
 TEST(Attention, HasTheSameBitsPackedPagedChunkedAndTokenByToken) {
@@ -333,12 +309,6 @@ TEST(Attention, HasTheSameBitsPackedPagedChunkedAndTokenByToken) {
   }
 }
 
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
-
 // A rotated pair sees only how far apart two tokens are.
 TEST(Rope, ScoresDependOnTheDistanceAlone) {
   core::ThreadPool pool(1);
@@ -371,12 +341,6 @@ TEST(Rope, TurningBackRestores) {
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(y[i], x[i], 1e-6f);
 }
 
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
-
 // Activations match double precision on every processor.
 TEST(Activations, MatchDoublePrecision) {
   core::ThreadPool pool(2);
@@ -396,12 +360,6 @@ TEST(Activations, MatchDoublePrecision) {
     }
   });
 }
-
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
 
 // Log-probabilities are normalised, whatever the width.
 TEST(Logprob, MatchesDoublePrecisionAndIgnoresMaskedColumns) {
@@ -426,4 +384,3 @@ TEST(Logprob, MatchesDoublePrecisionAndIgnoresMaskedColumns) {
 
 }  // namespace
 }  // namespace rose::kernels
-

@@ -1,19 +1,27 @@
+// Tests of the chapter "Quantised blocks".
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -25,7 +33,9 @@
 #include <string_view>
 #include <thread>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "rose/core/error.h"
@@ -54,12 +64,6 @@ TEST(Blocks, SizesMatchTheTable) {
   }
 }
 
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
-
 // The worked block decodes to the numbers in the text.
 TEST(Quantise, WorkedBlock) {
   std::vector<float> x(32, 0.0f), y(32);
@@ -75,12 +79,6 @@ TEST(Quantise, WorkedBlock) {
   EXPECT_EQ(y[5], 0.2998046875f);
   EXPECT_EQ(y[20], 0.9996337890625f);
 }
-
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
 
 // No weight is further off than the derivation allows.
 std::vector<float> round_trip(DType type, const std::vector<float>& x) {
@@ -109,12 +107,6 @@ TEST(Quantise, ErrorStaysWithinTheBound) {
   }
 }
 
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
-
 // The typical error on Gaussian weights.
 double relative_rms(DType type) {
   std::mt19937 bits(5);
@@ -140,12 +132,6 @@ TEST(Quantise, TypicalErrorHalvesWithEachBit) {
   EXPECT_GT(relative_rms(DType::q5_0), q5);
 }
 
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
-
 // Every bit of a K block lies where the figure says.
 struct PackedScales {
   std::uint8_t bytes[12] = {};
@@ -170,12 +156,6 @@ TEST(KBlocks, SixBitScalesUnpack) {
     EXPECT_EQ(unpack_sub_block(packed.bytes, s).min, b[s]);
   }
 }
-
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
 
 // Weights of Q5_K and Q6_K find their bits.
 void add_bits(std::uint8_t& byte, int bits) { byte = static_cast<std::uint8_t>(byte | bits); }
@@ -209,12 +189,6 @@ TEST(KBlocks, WeightsFindTheirBits) {
   }
 }
 
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
-
 // Values that no block can hold are refused.
 std::string refusal(DType type, float value, std::int64_t n = 32) {
   std::vector<float> x(32, 0.5f);
@@ -243,4 +217,3 @@ TEST(Quantise, RefusesWhatItCannotHold) {
 
 }  // namespace
 }  // namespace rose::kernels
-

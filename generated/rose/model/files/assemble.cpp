@@ -1,3 +1,5 @@
+// Turn a file's tensors into canonical ones.
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Turn a file's tensors into canonical ones.
+
 #pragma once
 
 #include <functional>

@@ -1,3 +1,5 @@
+// Open a model wherever it lies.
+
 #include <fmt/format.h>
 
 #include <algorithm>

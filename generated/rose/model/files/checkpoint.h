@@ -1,3 +1,5 @@
+// Open a model wherever it lies.
+
 #pragma once
 
 #include <filesystem>
@@ -34,6 +36,7 @@ struct Checkpoint {
 };
 
 // Find it, describe it, open it.
+
 /// Opens a GGUF file, a Hugging Face folder, or a hub cache folder (`models--org--name`, whose
 /// snapshot is looked up). Every tensor that the configuration implies is present and has its
 /// shape, and there is no other.

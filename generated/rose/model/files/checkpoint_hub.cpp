@@ -1,3 +1,5 @@
+// Find models on this machine.
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The parts of opening a checkpoint.
+
 #pragma once
 
 #include <filesystem>

@@ -1,3 +1,5 @@
+// Check a configuration, and read and write config.json.
+
 #include <fmt/format.h>
 
 #include <algorithm>

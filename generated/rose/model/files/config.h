@@ -1,3 +1,5 @@
+// Describe a model by the numbers that its weights do not carry.
+
 #pragma once
 
 #include <boost/json.hpp>
@@ -67,6 +69,7 @@ struct Config {
 };
 
 // Read and write it in both formats.
+
 /// Throws core::Error when a value is impossible (no heads, kv_heads that do not divide heads, …).
 void validate(const Config& config);
 

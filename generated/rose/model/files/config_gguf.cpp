@@ -1,3 +1,5 @@
+// Read a configuration from GGUF metadata, and write it there.
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -95,6 +97,7 @@ void refuse_variants(const Keys& keys) {
 }
 
 // Read the rotary scaling.
+
 /// Llama 3's rule is not in the metadata: the file holds the divisors that came out of it. We
 /// look for the rule that gives them, and keep our own keys beside the tensor when we write one.
 void read_divisors(const Keys& keys, const StoredTensor& tensor, Config& config) {

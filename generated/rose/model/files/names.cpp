@@ -1,3 +1,5 @@
+// Say where a canonical tensor lies in a foreign file.
+
 #include <fmt/format.h>
 
 #include <array>

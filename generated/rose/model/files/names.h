@@ -1,3 +1,5 @@
+// Say where a canonical tensor lies in a foreign file.
+
 #pragma once
 
 #include <cstdint>

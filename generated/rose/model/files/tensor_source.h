@@ -1,3 +1,5 @@
+// Give every format's tensors one shape.
+
 #pragma once
 
 #include <cstddef>
