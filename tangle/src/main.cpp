@@ -22,6 +22,9 @@ constexpr std::array commands = {
     Command{"list", run_list, "the outputs by chapter (--json, --cmake)"},
     Command{"graph", run_graph, "graph chapters | graph chunks, as DOT (--json)"},
     Command{"book-json", run_book_json, "the model of the book as JSON"},
+    Command{"stitch", run_stitch, "take edits of the outputs back into the chapters, exactly or not at all"},
+    Command{"fmt", run_fmt, "format the C++ outputs with clang-format, and stitch"},
+    Command{"resolve", run_resolve, "a filter: add the chapter line to every generated/FILE:LINE"},
 };
 
 void usage(std::FILE* to) {
@@ -39,6 +42,7 @@ void usage(std::FILE* to) {
       "  --book-json FILE emit: also write book.json\n"
       "  --output FILE    list, graph, book-json: write there, when it changes, instead of printing\n"
       "  --format=gcc|json|github   how messages look\n"
+      "  --since-emit     stitch: where a chapter and its file both changed since the last commit, take the file's side\n"
       "  --quiet          no summary line\n"
       "\n"
       "exit codes: 0 good, 1 errors or differences, 2 usage\n",
@@ -66,6 +70,7 @@ bool flag_option(Options& options, std::string_view name) {
   if (name == "--json") options.json = true;
   else if (name == "--cmake") options.cmake = true;
   else if (name == "--quiet") options.quiet = true;
+  else if (name == "--since-emit") options.since_emit = true;
   else if (name == "--dot") options.json = false;
   else return false;
   return true;

@@ -23,6 +23,7 @@ struct Options {
   std::string book_json;    ///< also write book.json to this file
   std::string output;       ///< where a command's text goes; empty: standard output
   bool json = false, cmake = false, quiet = false;
+  bool since_emit = false;  ///< stitch: the files were edited after the last emit, whatever git says
   MessageFormat format = MessageFormat::gcc;
   std::vector<std::string> words;  ///< what is no option
 };
@@ -48,5 +49,8 @@ int run_check(const Options& options);
 int run_list(const Options& options);
 int run_graph(const Options& options);
 int run_book_json(const Options& options);
+int run_stitch(const Options& options);
+int run_fmt(const Options& options);
+int run_resolve(const Options& options);
 
 }  // namespace tangle

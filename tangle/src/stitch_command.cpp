@@ -1,7 +1,10 @@
 // `tangle stitch` and `tangle fmt`: find what was edited, put it into the chapters, bring the outputs up to date.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <optional>
 
 #include "diff.h"
 #include "files.h"
@@ -90,9 +93,10 @@ int write_back(const Options& options, Session& session, const std::vector<Chapt
   return again.report(options);
 }
 
-std::string formatted(const std::string& formatter, const Output& output) {
-  const auto text = output_of(formatter + " --assume-filename=" + quoted(output.path) + " <<'TANGLE_END_OF_TEXT'\n" +
-                              output.text + "TANGLE_END_OF_TEXT\n");
+/// The output's text after the formatter, which reads it from `scratch`; the text itself where that fails.
+std::string formatted(const std::string& formatter, const std::string& scratch, const Output& output) {
+  if (!write_file_atomic(scratch, output.text).empty()) return output.text;
+  const auto text = output_of(formatter + " --assume-filename=" + quoted(output.path) + " <" + quoted(scratch));
   return text.value_or(output.text);
 }
 
@@ -123,19 +127,21 @@ int run_fmt(const Options& options) {
     session.diagnostics.error("no-formatter", {}, formatter + " does not run; CLANG_FORMAT names another one");
     return session.report(options);
   }
+  const std::string scratch = options.out + "/.fmt-" + std::to_string(getpid());
   std::deque<Source> sources;
   std::vector<Edited> kept;
   std::vector<ChapterText> texts;
   for (std::uint32_t i = 0; i < session.outputs.size(); ++i) {
     const Output& output = session.outputs[i];
     if (family_of_path(output.path) != "cpp") continue;
-    std::string text = formatted(formatter, output);
+    std::string text = formatted(formatter, scratch, output);
     if (text == output.text) continue;
     kept.push_back({i, &sources.emplace_back(options.out + "/" + output.path, std::move(text))});
     std::vector<ChapterText> next = stitch(session.program, session.outputs, kept, session.diagnostics);
     if (next.empty()) kept.pop_back();
     else texts = std::move(next);
   }
+  std::remove(scratch.c_str());
   const int refused = session.report(options);
   const int written = write_back(options, session, texts);
   return refused != 0 ? refused : written;
