@@ -40,11 +40,8 @@ class Placer {
 
   void run() {
     for (const Hunk& hunk : diff(before_, after_)) {
-      const std::size_t placed = edits_.size();
-      const std::string refused = hunk.old_begin == hunk.old_end ? insert(hunk) : replace(hunk);
-      if (refused.empty()) continue;
-      edits_.resize(placed);
-      diagnostics_.error("stitch-refused", place(hunk), refused);
+      const std::string refused = try_at(hunk);
+      if (!refused.empty() && !slide(hunk)) diagnostics_.error("stitch-refused", place(hunk), refused);
     }
   }
 
@@ -54,6 +51,32 @@ class Placer {
     const Run* run;
     std::uint32_t line, lines;
   };
+
+  std::string try_at(const Hunk& hunk) {
+    const std::size_t placed = edits_.size();
+    std::string refused = hunk.old_begin == hunk.old_end ? insert(hunk) : replace(hunk);
+    if (!refused.empty()) edits_.resize(placed);
+    return refused;
+  }
+
+  /// Lines that repeat (blank ones, braces) leave open which of them are new or gone: tries the other readings.
+  bool slide(const Hunk& hunk) {
+    const bool inserts = hunk.old_begin == hunk.old_end;
+    if (!inserts && hunk.new_begin != hunk.new_end) return false;
+    const Lines& lines = inserts ? after_ : before_;
+    std::uint32_t begin = inserts ? hunk.new_begin : hunk.old_begin, end = inserts ? hunk.new_end : hunk.old_end;
+    for (Hunk up = hunk; begin > 0 && up.old_begin > 0 && up.new_begin > 0 && lines[begin - 1] == lines[end - 1]; --begin, --end) {
+      up = {up.old_begin - 1, up.old_end - 1, up.new_begin - 1, up.new_end - 1};
+      if (try_at(up).empty()) return true;
+    }
+    begin = inserts ? hunk.new_begin : hunk.old_begin;
+    end = inserts ? hunk.new_end : hunk.old_end;
+    for (Hunk down = hunk; end < lines.size() && lines[begin] == lines[end]; ++begin, ++end) {
+      down = {down.old_begin + 1, down.old_end + 1, down.new_begin + 1, down.new_end + 1};
+      if (try_at(down).empty()) return true;
+    }
+    return false;
+  }
 
   Span place(const Hunk& hunk) const {
     const auto offset = [&](std::uint32_t line) {
