@@ -2,6 +2,7 @@
 set(ROSE_OUTPUTS
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
+  labs/evidence/values.h
   rose/core/error.cpp
   rose/core/error.h
   rose/core/files.cpp
@@ -88,20 +89,29 @@ set(ROSE_OUTPUTS
   rose/trainer/gradcheck.h)
 set(ROSE_CHAPTER_TESTS
   0-orientation/06-the-ground-floor
+  1-foundations/01-tensors-and-floating-point
   1-foundations/02-probability-and-information
   1-foundations/03-automatic-differentiation
   1-foundations/05-the-transformer
   1-foundations/11-quantised-blocks)
-set(ROSE_EXAMPLES)
-set(ROSE_EXAMPLE_OUTPUTS)
+set(ROSE_EXAMPLES
+  e4m3-table-example)
+set(ROSE_EXAMPLE_OUTPUTS
+  e4m3-table-example)
 set(ROSE_FAILS)
-set(ROSE_EXERCISES)
+set(ROSE_EXERCISES
+  kahan)
 set(ROSE_BENCHES)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
+  examples/e4m3-table-example.cpp
+  examples/e4m3-table-example.out
+  exercises/kahan_solution.cpp
+  exercises/kahan_stub.cpp
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
+  labs/evidence/values.h
   outputs.cmake
   rose/core/error.cpp
   rose/core/error.h
@@ -188,6 +198,7 @@ set(ROSE_FILES
   rose/text/vocab.h
   rose/trainer/gradcheck.h
   tests/0-orientation/06-the-ground-floor_test.cpp
+  tests/1-foundations/01-tensors-and-floating-point_test.cpp
   tests/1-foundations/02-probability-and-information_test.cpp
   tests/1-foundations/03-automatic-differentiation_test.cpp
   tests/1-foundations/05-the-transformer_test.cpp

@@ -49,43 +49,42 @@ namespace {
 
 struct Format {
   int exponent_bits, mantissa_bits;
-  float largest;      // finite
-  unsigned infinite;  // the pattern that stands for "too large" when it does not saturate
+  unsigned beyond;    // the first pattern above the largest finite number
+  bool has_infinity;  // whether that pattern is infinity, or NaN already
+  constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
 };
-constexpr Format e4m3{4, 3, 448.0f, 0x7f};    // no infinity: 0x7f is NaN
-constexpr Format e5m2{5, 2, 57344.0f, 0x7c};  // as IEEE 754
+constexpr Format e4m3{4, 3, 0x7f, false};
+constexpr Format e5m2{5, 2, 0x7c, true};
 
 float decode(const Format& format, unsigned bits) {
-  const int bias = (1 << (format.exponent_bits - 1)) - 1;
-  const int exponent = static_cast<int>(bits >> format.mantissa_bits & ((1u << format.exponent_bits) - 1));
-  const unsigned mantissa = bits & ((1u << format.mantissa_bits) - 1);
   const float sign = (bits & 0x80) != 0 ? -1.0f : 1.0f;
-  if ((bits & 0x7f) > format.infinite || (bits & 0x7f) == 0x7f) {
-    return std::copysign(std::numeric_limits<float>::quiet_NaN(), sign);
+  const unsigned pattern = bits & 0x7f;
+  if (pattern >= format.beyond) {
+    const bool infinite = format.has_infinity && pattern == format.beyond;
+    return std::copysign(infinite ? std::numeric_limits<float>::infinity()
+                                  : std::numeric_limits<float>::quiet_NaN(), sign);
   }
-  if ((bits & 0x7f) == format.infinite) return sign * std::numeric_limits<float>::infinity();
-  const unsigned hidden = exponent == 0 ? 0u : 1u << format.mantissa_bits;
-  return sign * std::ldexp(static_cast<float>(hidden + mantissa),
-                           std::max(exponent, 1) - bias - format.mantissa_bits);
+  const unsigned one = 1u << format.mantissa_bits;
+  const int exponent = static_cast<int>(pattern / one);
+  const unsigned mantissa = pattern % one + (exponent == 0 ? 0 : one);  // with the implied bit
+  const int unit = std::max(exponent, 1) - format.bias() - format.mantissa_bits;
+  return sign * std::ldexp(static_cast<float>(mantissa), unit);
 }
 
 unsigned encode(const Format& format, float value, bool saturate) {
   const unsigned sign = std::signbit(value) ? 0x80 : 0;
-  const float magnitude = std::fabs(value);
   if (std::isnan(value)) return sign | 0x7f;
-  const int bias = (1 << (format.exponent_bits - 1)) - 1;
-  const int exponent = magnitude == 0 ? 1 - bias : std::max(std::ilogb(magnitude), 1 - bias);
-  // Count in units of the last place; nearbyint rounds ties to even, and a carry into the next
-  // power of two is just the next pattern, because patterns are ordered as their values are.
-  float scaled = std::ldexp(std::isinf(magnitude) ? 0.0f : magnitude,
-                            std::isinf(magnitude) ? 0 : format.mantissa_bits - exponent);
-  const auto units = static_cast<unsigned>(std::nearbyint(scaled));
-  const auto pattern = units + (static_cast<unsigned>(exponent + bias - 1) << format.mantissa_bits);
-  if (std::isinf(magnitude) || decode(format, std::min(pattern, 0x7fu)) > format.largest ||
-      pattern >= format.infinite) {
-    return sign | (saturate ? encode(format, format.largest, true) : format.infinite);
-  }
-  return sign | pattern;
+  const unsigned overflow = sign | (saturate ? format.beyond - 1 : format.beyond);
+  if (std::isinf(value)) return overflow;
+  const float magnitude = std::fabs(value);
+  const int lowest = 1 - format.bias();
+  const int exponent = magnitude == 0 ? lowest : std::max(std::ilogb(magnitude), lowest);
+  // In units of the last place, an integer after rounding (ties to even). At least `one` in the
+  // normal range, where it includes the implied bit: hence exponent - lowest, without a + 1.
+  const float units = std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent));
+  const auto steps = static_cast<unsigned>(exponent - lowest) << format.mantissa_bits;
+  const unsigned pattern = steps + static_cast<unsigned>(units);
+  return pattern < format.beyond ? sign | pattern : overflow;
 }
 
 }  // namespace

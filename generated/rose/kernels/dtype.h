@@ -90,6 +90,15 @@ constexpr f16 to_f16(float value) noexcept {
   return {static_cast<std::uint16_t>(sign | half)};
 }
 
+// bf16 by chance: up with the probability of the fraction.
+
+/// Stochastic rounding by the low 16 bits of `random`. Exact values stay; a NaN stays a NaN.
+constexpr bf16 to_bf16_stochastic(float value, std::uint32_t random) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return to_bf16(value);
+  return {static_cast<std::uint16_t>((bits + (random & 0xffff)) >> 16)};
+}
+
 // The two eight-bit formats of the Open Compute Project.
 float to_float(f8_e4m3 value) noexcept;
 float to_float(f8_e5m2 value) noexcept;

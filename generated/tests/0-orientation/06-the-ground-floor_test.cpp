@@ -315,7 +315,7 @@ TEST(Utf8, RepairsAsTheStandardShows) {
   EXPECT_TRUE(is_utf8("\u00e9\u20ac\U0001F339"));
 }
 
-// Ranges cover the loop once, nest, carry exceptions and allocate nothing.
+// Ranges cover the loop once, at multiples of the grain.
 TEST(ThreadPool, CoversEveryElementOnceAtMultiplesOfTheGrain) {
   for (const int threads : {1, 2, 3, 8}) {
     ThreadPool pool(threads);
@@ -346,6 +346,7 @@ TEST(ThreadPool, CutsAsComputedByHand) {
   EXPECT_THAT(cuts, testing::ElementsAre(std::pair(0, 4), std::pair(4, 8), std::pair(8, 10)));
 }
 
+// Loops nest, share a pool, and carry exceptions out.
 TEST(ThreadPool, RunsNestedAndConcurrentLoopsOnTheirCaller) {
   ThreadPool pool(3);
   std::atomic<std::int64_t> sum{0};
