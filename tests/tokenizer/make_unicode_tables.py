@@ -151,7 +151,7 @@ def body():
     differ = [c for c in full if unicodedata.normalize("NFD", chr(c)) != full[c]]
     assert not differ, differ
     return "\n".join([
-        f"{BEGIN} tests/oracle/make_unicode_tables.py from tokenizers {tokenizers.__version__}.",
+        f"{BEGIN} tests/tokenizer/make_unicode_tables.py from tokenizers {tokenizers.__version__}.",
         f"// {', '.join(f'{n} {k}' for k, n in sizes.items())} code points in {runs} runs.",
         literal("class_runs", class_data),
         f"// {len(full)} canonical decompositions, {composing} of which compose again.",
