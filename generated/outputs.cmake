@@ -75,17 +75,31 @@ set(ROSE_OUTPUTS
   rose/model/sample.h
   rose/model/weights.cpp
   rose/model/weights.h
+  rose/text/added_tokens.cpp
+  rose/text/added_tokens.h
+  rose/text/bpe.cpp
+  rose/text/bpe.h
+  rose/text/bpe_trainer.cpp
+  rose/text/bpe_trainer.h
   rose/text/byte_level.cpp
   rose/text/byte_level.h
   rose/text/code_point.h
+  rose/text/detokenizer.cpp
+  rose/text/detokenizer.h
   rose/text/normalize.cpp
   rose/text/normalize.h
   rose/text/split.cpp
   rose/text/split.h
+  rose/text/tokenizer.cpp
+  rose/text/tokenizer.h
   rose/text/unicode.cpp
   rose/text/unicode.h
   rose/text/unicode_data.cpp
+  rose/text/vocab.cpp
   rose/text/vocab.h
+  rose/text/vocab_gguf.cpp
+  rose/text/vocab_hf.cpp
+  rose/text/vocab_tiktoken.cpp
   rose/trainer/gradcheck.h)
 set(ROSE_CHAPTER_TESTS
   0-orientation/06-the-ground-floor
@@ -185,17 +199,31 @@ set(ROSE_FILES
   rose/model/sample.h
   rose/model/weights.cpp
   rose/model/weights.h
+  rose/text/added_tokens.cpp
+  rose/text/added_tokens.h
+  rose/text/bpe.cpp
+  rose/text/bpe.h
+  rose/text/bpe_trainer.cpp
+  rose/text/bpe_trainer.h
   rose/text/byte_level.cpp
   rose/text/byte_level.h
   rose/text/code_point.h
+  rose/text/detokenizer.cpp
+  rose/text/detokenizer.h
   rose/text/normalize.cpp
   rose/text/normalize.h
   rose/text/split.cpp
   rose/text/split.h
+  rose/text/tokenizer.cpp
+  rose/text/tokenizer.h
   rose/text/unicode.cpp
   rose/text/unicode.h
   rose/text/unicode_data.cpp
+  rose/text/vocab.cpp
   rose/text/vocab.h
+  rose/text/vocab_gguf.cpp
+  rose/text/vocab_hf.cpp
+  rose/text/vocab_tiktoken.cpp
   rose/trainer/gradcheck.h
   tests/0-orientation/06-the-ground-floor_test.cpp
   tests/1-foundations/01-tensors-and-floating-point_test.cpp

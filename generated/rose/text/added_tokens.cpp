@@ -1,3 +1,5 @@
+// Narrow a sorted list byte by byte.
+
 #include "rose/text/added_tokens.h"
 
 #include <algorithm>
@@ -36,7 +38,6 @@ const AddedTokens::Entry* AddedTokens::longest_at(std::string_view text) const {
 
 namespace {
 
-// Look at the characters that touch a match.
 // The class bits of the character that ends just before `at`, and where it starts.
 std::pair<std::uint8_t, std::size_t> class_before(std::string_view text, std::size_t at) {
   const auto* begin = reinterpret_cast<const unsigned char*>(text.data());

@@ -1,3 +1,5 @@
+// Find added tokens in a text, the leftmost and longest first.
+
 #pragma once
 
 #include <array>

@@ -1,3 +1,5 @@
+// Apply merges in the order in which they were learnt.
+
 #include "rose/text/bpe.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Apply merges to a word.
+
 #pragma once
 
 #include <array>

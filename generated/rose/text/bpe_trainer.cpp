@@ -1,3 +1,5 @@
+// Merge the most frequent pair until the vocabulary is full.
+
 #include "rose/text/bpe_trainer.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Learn a vocabulary from text.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Hold back a character until its last byte has come.
+
 #include "rose/text/detokenizer.h"
 
 #include "rose/core/utf8.h"

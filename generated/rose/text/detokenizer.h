@@ -1,3 +1,5 @@
+// Turn tokens into text as they come.
+
 #pragma once
 
 #include <string>

@@ -1,3 +1,5 @@
+// Find special tokens, normalise, split, merge.
+
 #include "rose/text/tokenizer.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Turn text into token ids and back.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Refuse a vocabulary that contradicts itself.
+
 #include "rose/text/vocab.h"
 
 #include <fmt/format.h>

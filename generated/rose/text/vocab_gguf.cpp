@@ -1,3 +1,5 @@
+// Read and write the tokenizer keys of GGUF.
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Read and write Hugging Face's tokenizer.json.
+
 #include <fmt/format.h>
 
 #include <algorithm>

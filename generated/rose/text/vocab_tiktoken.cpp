@@ -1,3 +1,5 @@
+// Read tiktoken files.
+
 #include <fmt/format.h>
 
 #include <algorithm>
