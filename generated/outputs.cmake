@@ -90,6 +90,34 @@ set(ROSE_OUTPUTS
   rose/text/normalize.h
   rose/text/split.cpp
   rose/text/split.h
+  rose/text/template.cpp
+  rose/text/template.h
+  rose/text/template_access.cpp
+  rose/text/template_ast.h
+  rose/text/template_case_data.cpp
+  rose/text/template_execute.cpp
+  rose/text/template_filters.cpp
+  rose/text/template_filters.h
+  rose/text/template_format.cpp
+  rose/text/template_interpreter.cpp
+  rose/text/template_interpreter.h
+  rose/text/template_json.cpp
+  rose/text/template_lexer.cpp
+  rose/text/template_lexer.h
+  rose/text/template_limits.h
+  rose/text/template_methods.cpp
+  rose/text/template_natives.h
+  rose/text/template_operators.cpp
+  rose/text/template_parser.cpp
+  rose/text/template_parser.h
+  rose/text/template_sequence_filters.cpp
+  rose/text/template_statements.cpp
+  rose/text/template_tests.cpp
+  rose/text/template_text.cpp
+  rose/text/template_unicode.cpp
+  rose/text/template_unicode.h
+  rose/text/template_value.cpp
+  rose/text/template_value.h
   rose/text/tokenizer.cpp
   rose/text/tokenizer.h
   rose/text/unicode.cpp
@@ -214,6 +242,34 @@ set(ROSE_FILES
   rose/text/normalize.h
   rose/text/split.cpp
   rose/text/split.h
+  rose/text/template.cpp
+  rose/text/template.h
+  rose/text/template_access.cpp
+  rose/text/template_ast.h
+  rose/text/template_case_data.cpp
+  rose/text/template_execute.cpp
+  rose/text/template_filters.cpp
+  rose/text/template_filters.h
+  rose/text/template_format.cpp
+  rose/text/template_interpreter.cpp
+  rose/text/template_interpreter.h
+  rose/text/template_json.cpp
+  rose/text/template_lexer.cpp
+  rose/text/template_lexer.h
+  rose/text/template_limits.h
+  rose/text/template_methods.cpp
+  rose/text/template_natives.h
+  rose/text/template_operators.cpp
+  rose/text/template_parser.cpp
+  rose/text/template_parser.h
+  rose/text/template_sequence_filters.cpp
+  rose/text/template_statements.cpp
+  rose/text/template_tests.cpp
+  rose/text/template_text.cpp
+  rose/text/template_unicode.cpp
+  rose/text/template_unicode.h
+  rose/text/template_value.cpp
+  rose/text/template_value.h
   rose/text/tokenizer.cpp
   rose/text/tokenizer.h
   rose/text/unicode.cpp

@@ -1,0 +1,45 @@
+// Keep template_lexer.h.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rose/text/template_value.h"
+
+namespace rose::text::jinja {
+
+// Cut a template into text, tags and the tokens between.
+enum class Token : std::uint8_t {
+  data,            // text that is printed as it stands
+  variable_begin,  // {{
+  variable_end,    // }}
+  block_begin,     // {%
+  block_end,       // %}
+  name,
+  string,
+  integer,
+  real,
+  op,  // one of + - * / // % ** ~ [ ] ( ) { } == != > >= < <= = . : | , ;
+  end,
+};
+
+struct Lexeme {
+  Token token = Token::end;
+  std::uint32_t at = 0;  ///< byte offset in the template, for messages
+  std::string text;      ///< data, name, operator; a string without quotes, escapes resolved
+  Value number;
+};
+
+/// A failure of which the place is known.
+struct LocatedFailure {
+  Failure failure;
+  std::uint32_t at;
+};
+
+std::string normalize_newlines(std::string_view source);  ///< drops one newline at the end, too
+std::vector<Lexeme> tokenize(std::string_view source);    ///< of a normalized source
+
+}  // namespace rose::text::jinja
