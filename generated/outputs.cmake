@@ -3,6 +3,7 @@ set(ROSE_OUTPUTS
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
   labs/evidence/values.h
+  labs/information/information.h
   rose/core/error.cpp
   rose/core/error.h
   rose/core/files.cpp
@@ -154,6 +155,7 @@ set(ROSE_FILES
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
   labs/evidence/values.h
+  labs/information/information.h
   outputs.cmake
   rose/core/error.cpp
   rose/core/error.h

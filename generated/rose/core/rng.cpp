@@ -60,4 +60,14 @@ std::uint32_t Rng::below(std::uint32_t n) {
   }
 }
 
+std::uint64_t Rng::below64(std::uint64_t n) {
+  if (n == 0) throw Error(Code::invalid_argument, "there is no number below zero");
+  using Wide = unsigned __int128;
+  const std::uint64_t reject = (std::uint64_t{0} - n) % n;
+  for (;;) {
+    const Wide scaled = Wide{next64()} * n;
+    if (static_cast<std::uint64_t>(scaled) >= reject) return static_cast<std::uint64_t>(scaled >> 64);
+  }
+}
+
 }  // namespace rose::core

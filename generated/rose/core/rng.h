@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -21,12 +22,13 @@ class Rng {
   explicit Rng(std::uint64_t seed, std::uint64_t stream = 0, std::uint64_t position = 0) noexcept
       : seed_(seed), stream_(stream), position_(position) {}
 
-  std::uint32_t next() noexcept;         ///< one word
-  std::uint64_t next64() noexcept;       ///< two words, the first one low
-  float uniform() noexcept;              ///< one word: a multiple of 2^-24 in [0, 1)
-  double uniform64() noexcept;           ///< two words: a multiple of 2^-53 in [0, 1)
-  float normal() noexcept;               ///< four words: mean 0, variance 1
-  std::uint32_t below(std::uint32_t n);  ///< exactly uniform in [0, n); one word, rarely more
+  std::uint32_t next() noexcept;           ///< one word
+  std::uint64_t next64() noexcept;         ///< two words, the first one low
+  float uniform() noexcept;                ///< one word: a multiple of 2^-24 in [0, 1)
+  double uniform64() noexcept;             ///< two words: a multiple of 2^-53 in [0, 1)
+  float normal() noexcept;                 ///< four words: mean 0, variance 1
+  std::uint32_t below(std::uint32_t n);    ///< exactly uniform in [0, n); one word, rarely more
+  std::uint64_t below64(std::uint64_t n);  ///< the same from pairs of words
 
   std::uint64_t seed() const noexcept { return seed_; }
   std::uint64_t stream() const noexcept { return stream_; }
@@ -52,8 +54,10 @@ class Rng {
 template <class T>
 void shuffle(std::span<T> items, Rng& rng) {
   for (std::size_t i = items.size(); i > 1; --i) {
+    const bool small = i <= std::numeric_limits<std::uint32_t>::max();
+    const std::uint64_t j = small ? rng.below(static_cast<std::uint32_t>(i)) : rng.below64(i);
     using std::swap;
-    swap(items[i - 1], items[rng.below(static_cast<std::uint32_t>(i))]);
+    swap(items[i - 1], items[static_cast<std::size_t>(j)]);
   }
 }
 

@@ -277,7 +277,7 @@ TEST(Hash, GivesPublishedValues) {
   EXPECT_EQ(pieces.hex(), sha256_hex("abc"));
 }
 
-// Every code point survives, every three bytes are judged, and the standard's example comes out.
+// Every code point survives, every three bytes are judged, and the standard's examples come out.
 TEST(Utf8, EveryCodePointSurvives) {
   for (char32_t c = 0; c <= 0x10FFFF; ++c) {
     if (c == 0xD800) c = 0xE000;
@@ -308,9 +308,12 @@ TEST(Utf8, EveryThreeBytesAreJudged) {
 }
 
 TEST(Utf8, RepairsAsTheStandardShows) {
-  EXPECT_EQ(repair_utf8("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64"),
-            "a\uFFFD\uFFFD\uFFFDb\uFFFDc\uFFFD\uFFFDd");
-  EXPECT_EQ(repair_utf8("\xC0\xAF\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD");
+  const std::string bad = "\uFFFD", two = bad + bad, five = two + two + bad, eight = five + two + bad;
+  EXPECT_EQ(repair_utf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"), eight + "A");
+  EXPECT_EQ(repair_utf8("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"), eight + "A");
+  EXPECT_EQ(repair_utf8("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42"), five + "A" + two + "B");
+  EXPECT_EQ(repair_utf8("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), two + two + "A");
+  EXPECT_EQ(repair_utf8("\xE1\x80\xC2\x62"), two + "b");
   EXPECT_FALSE(is_utf8("\xF4\x90\x80\x80"));
   EXPECT_TRUE(is_utf8("\u00e9\u20ac\U0001F339"));
 }
