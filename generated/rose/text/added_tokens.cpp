@@ -15,20 +15,24 @@ AddedTokens::AddedTokens(const Vocab& vocab, bool normalized) {
     entries_.push_back({normalized && vocab.nfc ? nfc(token.content) : token.content, token});
     first_byte_[static_cast<unsigned char>(entries_.back().content[0])] = true;
   }
-  std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.content < b.content; });
+  std::stable_sort(entries_.begin(), entries_.end(),
+                   [](const Entry& a, const Entry& b) { return a.content < b.content; });
 }
 
 // Return the longest token that the text starts with, or null.
 const AddedTokens::Entry* AddedTokens::longest_at(std::string_view text) const {
   const Entry* longest = nullptr;
   auto low = entries_.begin(), high = entries_.end();
-  for (std::size_t depth = 0; low != high; ++depth) {  // entries [low, high) start with text[0, depth)
+  for (std::size_t depth = 0; low != high;
+       ++depth) {  // entries [low, high) start with text[0, depth)
     if (low->content.size() == depth) {
       longest = &*low++;
       if (low == high) break;
     }
     if (depth == text.size()) break;
-    const auto byte = [depth](const Entry& e) { return static_cast<unsigned char>(e.content[depth]); };
+    const auto byte = [depth](const Entry& e) {
+      return static_cast<unsigned char>(e.content[depth]);
+    };
     const auto wanted = static_cast<unsigned char>(text[depth]);
     low = std::partition_point(low, high, [&](const Entry& e) { return byte(e) < wanted; });
     high = std::partition_point(low, high, [&](const Entry& e) { return byte(e) == wanted; });

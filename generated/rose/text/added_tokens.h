@@ -18,9 +18,10 @@ class AddedTokens {
   bool empty() const { return entries_.empty(); }
 
   struct Match {
-    std::size_t begin, end;   ///< bytes of the text, stripped white space included
-    std::size_t resume;       ///< where to search on: the end without that space
-    const AddedToken* token;  ///< null when there is none from `from` on; then all three are text.size()
+    std::size_t begin, end;  ///< bytes of the text, stripped white space included
+    std::size_t resume;      ///< where to search on: the end without that space
+    const AddedToken*
+        token;  ///< null when there is none from `from` on; then all three are text.size()
   };
   /// The first token at or after `from`; white space is stripped no further left than `floor`. Special tokens are
   /// passed over as text unless `parse_special`.
@@ -33,7 +34,7 @@ class AddedTokens {
   };
   const Entry* longest_at(std::string_view text) const;
 
-  std::vector<Entry> entries_;         // sorted by content
+  std::vector<Entry> entries_;          // sorted by content
   std::array<bool, 256> first_byte_{};  // of any content
 };
 

@@ -12,14 +12,16 @@
 namespace rose::text {
 namespace {
 
-constexpr std::int32_t none = std::numeric_limits<std::int32_t>::max();  // the rank of a pair that does not merge
+constexpr std::int32_t none =
+    std::numeric_limits<std::int32_t>::max();  // the rank of a pair that does not merge
 constexpr std::size_t short_word = 48;
 
 // Keep special tokens out of the index: no word may become one.
 std::vector<bool> special_ids(const Vocab& vocab) {
   std::vector<bool> skip(vocab.tokens.size(), false);
   for (const AddedToken& a : vocab.added) {
-    if (a.special && a.content.size() > 1) skip[static_cast<std::size_t>(a.id)] = true;  // a byte stays a byte
+    if (a.special && a.content.size() > 1)
+      skip[static_cast<std::size_t>(a.id)] = true;  // a byte stays a byte
   }
   return skip;
 }
@@ -32,13 +34,16 @@ MergeTable::MergeTable(const std::vector<Merge>& merges) {
   mask_ = entries_.size() - 1;
   for (const Merge& m : merges) {
     std::size_t i = slot(key(m.left, m.right));
-    while (entries_[i].pair != ~std::uint64_t{0} && entries_[i].pair != key(m.left, m.right)) i = (i + 1) & mask_;
-    entries_[i] = {key(m.left, m.right), m.rank, m.result};  // of two merges of one pair, the later counts
+    while (entries_[i].pair != ~std::uint64_t{0} && entries_[i].pair != key(m.left, m.right))
+      i = (i + 1) & mask_;
+    entries_[i] = {key(m.left, m.right), m.rank,
+                   m.result};  // of two merges of one pair, the later counts
   }
 }
 
 // Store ids in the slots and compare bytes in the vocabulary.
-TokenIndex::TokenIndex(const std::vector<std::string>& tokens, const std::vector<bool>& skip) : tokens_(&tokens) {
+TokenIndex::TokenIndex(const std::vector<std::string>& tokens, const std::vector<bool>& skip)
+    : tokens_(&tokens) {
   slots_.assign(std::bit_ceil(std::max<std::size_t>(tokens.size() * 2, 16)), -1);
   const std::size_t mask = slots_.size() - 1;
   for (std::size_t id = 0; id < tokens.size(); ++id) {
@@ -58,7 +63,8 @@ std::int32_t TokenIndex::find(std::string_view bytes) const {
 }
 
 // Look up the token of each single byte.
-Bpe::Bpe(const Vocab& vocab) : vocab_(&vocab), merges_(vocab.merges), index_(vocab.tokens, special_ids(vocab)) {
+Bpe::Bpe(const Vocab& vocab)
+    : vocab_(&vocab), merges_(vocab.merges), index_(vocab.tokens, special_ids(vocab)) {
   for (std::size_t b = 0; b < 256; ++b) {
     const char c = static_cast<char>(b);
     id_of_byte_[b] = index_.find({&c, 1});
@@ -66,7 +72,8 @@ Bpe::Bpe(const Vocab& vocab) : vocab_(&vocab), merges_(vocab.merges), index_(voc
 }
 
 // Start from bytes, then merge.
-void Bpe::encode_word(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& out) const {
+void Bpe::encode_word(std::string_view word, Scratch& scratch,
+                      std::vector<std::int32_t>& out) const {
   if (vocab_->ignore_merges) {
     if (const std::int32_t id = index_.find(word); id >= 0) {
       out.push_back(id);
@@ -155,7 +162,8 @@ void Bpe::merge_long(Scratch& scratch) const {
     }
   }
   std::size_t size = 0;
-  for (std::int32_t i = 0; i >= 0; i = next[static_cast<std::size_t>(i)]) ids[size++] = ids[static_cast<std::size_t>(i)];
+  for (std::int32_t i = 0; i >= 0; i = next[static_cast<std::size_t>(i)])
+    ids[size++] = ids[static_cast<std::size_t>(i)];
   ids.resize(size);
 }
 

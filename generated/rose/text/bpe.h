@@ -33,7 +33,8 @@ class MergeTable {
 
  private:
   static std::uint64_t key(std::int32_t left, std::int32_t right) {
-    return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
+    return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 |
+           static_cast<std::uint32_t>(right);
   }
   std::size_t slot(std::uint64_t pair) const {
     const std::uint64_t h = (pair ^ pair >> 29) * 0x9E3779B97F4A7C15u;

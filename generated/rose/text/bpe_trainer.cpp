@@ -40,7 +40,8 @@ struct Change {
   std::int64_t by;
 };
 
-using Ids = std::unordered_map<std::string, std::int32_t>;  // of the tokens made so far, by their bytes
+using Ids =
+    std::unordered_map<std::string, std::int32_t>;  // of the tokens made so far, by their bytes
 
 // Replace a pair in one word and note which neighbours changed.
 void merge_word(std::vector<Symbol>& s, Pair pair, std::int32_t result, std::size_t max_bytes,
@@ -55,11 +56,13 @@ void merge_word(std::vector<Symbol>& s, Pair pair, std::int32_t result, std::siz
     const Symbol merged{result, s[in].bytes + s[in + 1].bytes};
     if (out > 0) {
       changes.push_back({{s[out - 1].id, pair.first}, -1});
-      if (s[out - 1].bytes + merged.bytes < max_bytes) changes.push_back({{s[out - 1].id, result}, 1});
+      if (s[out - 1].bytes + merged.bytes < max_bytes)
+        changes.push_back({{s[out - 1].id, result}, 1});
     }
     if (in + 2 < s.size()) {
       changes.push_back({{pair.second, s[in + 2].id}, -1});
-      if (s[in + 2].bytes + merged.bytes < max_bytes) changes.push_back({{result, s[in + 2].id}, 1});
+      if (s[in + 2].bytes + merged.bytes < max_bytes)
+        changes.push_back({{result, s[in + 2].id}, 1});
     }
     s[out++] = merged;
     ++in;
@@ -68,7 +71,8 @@ void merge_word(std::vector<Symbol>& s, Pair pair, std::int32_t result, std::siz
 }
 
 // Number the special tokens, then the bytes in the order of their spelling.
-std::vector<std::int32_t> add_base_tokens(const BpeTrainerOptions& options, Vocab& vocab, Ids& id_of) {
+std::vector<std::int32_t> add_base_tokens(const BpeTrainerOptions& options, Vocab& vocab,
+                                          Ids& id_of) {
   for (const std::string& text : options.special_tokens) {
     const auto same = [&](const AddedToken& a) { return a.content == text; };
     if (text.empty() || std::any_of(vocab.added.begin(), vocab.added.end(), same)) continue;
@@ -83,7 +87,8 @@ std::vector<std::int32_t> add_base_tokens(const BpeTrainerOptions& options, Voca
   std::vector<std::int32_t> id_of_byte(256);
   for (const unsigned char b : bytes) {
     const std::string token(1, static_cast<char>(b));
-    const auto [entry, fresh] = id_of.try_emplace(token, static_cast<std::int32_t>(vocab.tokens.size()));
+    const auto [entry, fresh] =
+        id_of.try_emplace(token, static_cast<std::int32_t>(vocab.tokens.size()));
     if (fresh) vocab.tokens.push_back(token);
     id_of_byte[b] = entry->second;
   }
@@ -95,7 +100,8 @@ std::vector<std::int32_t> add_base_tokens(const BpeTrainerOptions& options, Voca
 // Count the words of a text.
 void BpeTrainer::feed(std::string_view text) {
   const std::string normal = options_.nfc ? nfc(text) : std::string();
-  split(options_.split, options_.nfc ? normal : text, [&](std::string_view word) { ++words_[std::string(word)]; });
+  split(options_.split, options_.nfc ? normal : text,
+        [&](std::string_view word) { ++words_[std::string(word)]; });
 }
 
 // Run the merges.
@@ -112,7 +118,8 @@ Vocab BpeTrainer::train() const {
   words.reserve(sorted.size());
   for (const auto& [bytes, count] : sorted) {
     Word word{.symbols = {}, .count = count};
-    for (const char c : bytes) word.symbols.push_back({id_of_byte[static_cast<unsigned char>(c)], 1});
+    for (const char c : bytes)
+      word.symbols.push_back({id_of_byte[static_cast<unsigned char>(c)], 1});
     words.push_back(std::move(word));
   }
   // Count every pair once; later only differences are counted.
@@ -146,7 +153,8 @@ Vocab BpeTrainer::train() const {
     std::pop_heap(heap.begin(), heap.end());
     Candidate top = std::move(heap.back());
     heap.pop_back();
-    if (const std::int64_t now = counts[top.pair]; top.count != now) {  // went stale: put it where it belongs
+    if (const std::int64_t now = counts[top.pair];
+        top.count != now) {  // went stale: put it where it belongs
       top.count = now;
       if (now > 0) push(std::move(top));
       continue;
@@ -155,10 +163,12 @@ Vocab BpeTrainer::train() const {
     // Make the new token and count what it changed.
     const std::string bytes = vocab.tokens[static_cast<std::size_t>(top.pair.first)] +
                               vocab.tokens[static_cast<std::size_t>(top.pair.second)];
-    const auto [entry, fresh] = id_of.try_emplace(bytes, static_cast<std::int32_t>(vocab.tokens.size()));
+    const auto [entry, fresh] =
+        id_of.try_emplace(bytes, static_cast<std::int32_t>(vocab.tokens.size()));
     const std::int32_t result = entry->second;
     if (fresh) vocab.tokens.push_back(bytes);
-    vocab.merges.push_back({top.pair.first, top.pair.second, static_cast<std::int32_t>(vocab.merges.size()), result});
+    vocab.merges.push_back(
+        {top.pair.first, top.pair.second, static_cast<std::int32_t>(vocab.merges.size()), result});
     for (const std::uint32_t w : top.words) {
       merge_word(words[w].symbols, top.pair, result, options_.max_token_bytes, changes);
       for (const Change& change : changes) {

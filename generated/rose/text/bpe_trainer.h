@@ -14,10 +14,10 @@
 namespace rose::text {
 
 struct BpeTrainerOptions {
-  std::size_t vocab_size = 30000;            ///< special tokens and the 256 bytes included
-  std::int64_t min_frequency = 0;            ///< stop before a pair rarer than this
+  std::size_t vocab_size = 30000;  ///< special tokens and the 256 bytes included
+  std::int64_t min_frequency = 0;  ///< stop before a pair rarer than this
   std::size_t max_token_bytes = std::numeric_limits<std::size_t>::max();
-  std::vector<std::string> special_tokens;   ///< get the first ids
+  std::vector<std::string> special_tokens;  ///< get the first ids
   std::vector<SplitRule> split = {SplitRule::gpt2};
   bool nfc = false;
 };

@@ -31,7 +31,9 @@ constexpr Spelling spelling = make_spelling();
 
 }  // namespace
 
-std::uint32_t byte_char(unsigned char byte) { return spelling.to_char[byte]; }
+std::uint32_t byte_char(unsigned char byte) {
+  return spelling.to_char[byte];
+}
 
 std::string spell_bytes(std::string_view bytes) {
   std::string out;

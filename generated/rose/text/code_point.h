@@ -48,7 +48,8 @@ inline void put_code_point(std::string& out, std::uint32_t c) {
   } else if (c < 0x10000) {
     put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
   } else {
-    put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
+    put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)),
+        put(0x80 | (c & 0x3F));
   }
 }
 

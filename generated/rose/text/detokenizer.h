@@ -15,7 +15,7 @@ class Detokenizer {
       : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}
 
   std::string push(std::int32_t id);  ///< the text that this token completes; may be empty
-  std::string finish();               ///< U+FFFD if a character is left incomplete; ready for another sequence
+  std::string finish();  ///< U+FFFD if a character is left incomplete; ready for another sequence
 
   void push(std::int32_t id, std::string& out);  ///< the same, appended
   void finish(std::string& out);

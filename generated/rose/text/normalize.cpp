@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rose/text/unicode.h"
 #include "rose/text/code_point.h"
+#include "rose/text/unicode.h"
 
 namespace rose::text {
 namespace {
@@ -32,7 +32,8 @@ const Tables& tables() {
 }
 
 // Compute the Korean syllables, which need no table.
-constexpr std::uint32_t syllable_base = 0xAC00, lead_base = 0x1100, vowel_base = 0x1161, tail_base = 0x11A7;
+constexpr std::uint32_t syllable_base = 0xAC00, lead_base = 0x1100, vowel_base = 0x1161,
+                        tail_base = 0x11A7;
 constexpr std::uint32_t vowels = 21, tails = 28, syllables = 19 * vowels * tails;
 
 // Unpack the tables and mark what needs a closer look.
@@ -41,7 +42,8 @@ Tables::Tables() : unsafe(invalid_byte + 256, false) {
   for (std::uint32_t c = 0; !packed.done();) {
     const std::uint32_t step = packed.next();
     c += step / 2;
-    const auto first = static_cast<std::uint32_t>(static_cast<std::int32_t>(c) + packed.next_signed());
+    const auto first =
+        static_cast<std::uint32_t>(static_cast<std::int32_t>(c) + packed.next_signed());
     const std::int32_t offset = packed.next_signed();
     const std::uint32_t second = offset == 0 ? 0 : static_cast<std::uint32_t>(0x2FF + offset);
     decomposition[c] = {first, second};
@@ -95,7 +97,8 @@ std::uint32_t compose(const Tables& t, std::uint32_t a, std::uint32_t b) {
   if (a >= lead_base && a < lead_base + 19 && b >= vowel_base && b < vowel_base + vowels) {
     return syllable_base + ((a - lead_base) * vowels + (b - vowel_base)) * tails;
   }
-  const bool open_syllable = a >= syllable_base && a < syllable_base + syllables && (a - syllable_base) % tails == 0;
+  const bool open_syllable =
+      a >= syllable_base && a < syllable_base + syllables && (a - syllable_base) % tails == 0;
   if (open_syllable && b > tail_base && b < tail_base + tails) return a + (b - tail_base);
   const auto found = t.composition.find(std::uint64_t{a} << 32 | b);
   return found == t.composition.end() ? 0 : found->second;
@@ -133,7 +136,8 @@ std::string nfc(std::string_view text) {
   // Sort each run of marks by combining class, keeping the order of equals.
   const auto lower = [](const Mark& a, const Mark& b) { return a.combining < b.combining; };
   for (auto at = marks.begin(); at != marks.end();) {
-    const auto run_end = std::find_if(at, marks.end(), [](const Mark& m) { return m.combining == 0; });
+    const auto run_end =
+        std::find_if(at, marks.end(), [](const Mark& m) { return m.combining == 0; });
     std::stable_sort(at, run_end, lower);
     at = std::find_if(run_end, marks.end(), [](const Mark& m) { return m.combining != 0; });
   }

@@ -31,9 +31,10 @@ const Byte* skip(const std::uint8_t* classes, const Byte* p, const Byte* end, st
 }
 
 // End a run of spaces one short of the word that follows.
-const Byte* spaces_end(const std::uint8_t* classes, const Byte* p, const Byte* end, bool keep_line_ends) {
+const Byte* spaces_end(const std::uint8_t* classes, const Byte* p, const Byte* end,
+                       bool keep_line_ends) {
   const Byte* at = p;
-  const Byte* last = p;            // where the last space of the run starts
+  const Byte* last = p;              // where the last space of the run starts
   const Byte* after_line = nullptr;  // just after the last line end of the run
   while (at < end) {
     const Char c = look(classes, at, end);

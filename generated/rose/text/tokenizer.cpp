@@ -31,11 +31,10 @@ class WordCache {
   };
 
   /// The slot of a word of 1 to max_bytes bytes, whether it holds that word or another.
-  Slot& slot(std::string_view word) {
-    return slots_[hash(word) >> (64 - bits)];
-  }
+  Slot& slot(std::string_view word) { return slots_[hash(word) >> (64 - bits)]; }
   static bool holds(const Slot& slot, std::string_view word) {
-    return slot.bytes == word.size() && std::memcmp(slot.text.data(), word.data(), word.size()) == 0;
+    return slot.bytes == word.size() &&
+           std::memcmp(slot.text.data(), word.data(), word.size()) == 0;
   }
   static void fill(Slot& slot, std::string_view word, std::span<const std::int32_t> ids);
 
@@ -92,11 +91,15 @@ struct Encoder {
 // Hash everything that ids depend on.
 std::uint64_t hash_of(const Vocab& v) {
   std::string all;
-  const auto add = [&](std::string_view text) { all += fmt::format("{}:", text.size()), all += text; };
+  const auto add = [&](std::string_view text) {
+    all += fmt::format("{}:", text.size()), all += text;
+  };
   for (const std::string& token : v.tokens) add(token);
-  for (const Merge& m : v.merges) all += fmt::format("m{},{},{},{};", m.left, m.right, m.rank, m.result);
+  for (const Merge& m : v.merges)
+    all += fmt::format("m{},{},{},{};", m.left, m.right, m.rank, m.result);
   for (const AddedToken& a : v.added) {
-    all += fmt::format("a{},{:d}{:d}{:d}{:d}{:d};", a.id, a.special, a.single_word, a.lstrip, a.rstrip, a.normalized);
+    all += fmt::format("a{},{:d}{:d}{:d}{:d}{:d};", a.id, a.special, a.single_word, a.lstrip,
+                       a.rstrip, a.normalized);
     add(a.content);
   }
   for (const SplitRule rule : v.split) all += fmt::format("s{};", static_cast<int>(rule));
@@ -110,7 +113,8 @@ std::uint64_t hash_of(const Vocab& v) {
 
 // Share what never changes, and lend encoders to callers.
 struct Tokenizer::State {
-  explicit State(Vocab v) : vocab(std::move(v)), bpe(vocab), raw(vocab, false), normal(vocab, true) {
+  explicit State(Vocab v)
+      : vocab(std::move(v)), bpe(vocab), raw(vocab, false), normal(vocab, true) {
     special.assign(vocab.tokens.size(), false);
     for (const AddedToken& a : vocab.added) {
       if (a.special) special[static_cast<std::size_t>(a.id)] = true;
@@ -150,13 +154,17 @@ Tokenizer::Tokenizer(Vocab vocab, std::string_view where) {
   state_ = std::make_shared<const State>(std::move(vocab));
 }
 
-Tokenizer Tokenizer::load(const std::filesystem::path& path) { return Tokenizer(vocab_from_hf(path), path.string()); }
+Tokenizer Tokenizer::load(const std::filesystem::path& path) {
+  return Tokenizer(vocab_from_hf(path), path.string());
+}
 
 Tokenizer Tokenizer::from_hf_json(std::string_view json, std::string_view where) {
   return Tokenizer(vocab_from_hf_json(json, where), where);
 }
 
-Tokenizer Tokenizer::from_gguf(const GgufVocab& gguf) { return Tokenizer(vocab_from_gguf(gguf), "tokenizer.ggml"); }
+Tokenizer Tokenizer::from_gguf(const GgufVocab& gguf) {
+  return Tokenizer(vocab_from_gguf(gguf), "tokenizer.ggml");
+}
 
 // Encode the text between the added tokens.
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool parse_special) const {
@@ -166,9 +174,11 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool parse_sp
   return ids;
 }
 
-void Tokenizer::encode(std::string_view text, bool parse_special, std::vector<std::int32_t>& out) const {
+void Tokenizer::encode(std::string_view text, bool parse_special,
+                       std::vector<std::int32_t>& out) const {
   if (text.size() > std::size_t{1} << 30) {
-    throw core::Error(core::Code::resource_exhausted, "a text of more than 1 GiB must be encoded in pieces");
+    throw core::Error(core::Code::resource_exhausted,
+                      "a text of more than 1 GiB must be encoded in pieces");
   }
   const State& s = *state_;
   std::unique_ptr<Encoder> encoder = s.borrow();
@@ -184,7 +194,8 @@ void Tokenizer::encode(std::string_view text, bool parse_special, std::vector<st
   between(s.raw, text, [&](std::string_view piece) {
     const bool change = s.vocab.nfc && !quick_check_nfc(piece);
     const std::string normal = change ? nfc(piece) : std::string();
-    between(s.normal, change ? normal : piece, [&](std::string_view rest) { encoder->encode_text(rest, out); });
+    between(s.normal, change ? normal : piece,
+            [&](std::string_view rest) { encoder->encode_text(rest, out); });
   });
   s.give_back(std::move(encoder));
 }
@@ -192,7 +203,8 @@ void Tokenizer::encode(std::string_view text, bool parse_special, std::vector<st
 // Concatenate bytes, then repair what is not UTF-8.
 std::string_view Tokenizer::bytes(std::int32_t id) const {
   if (id < 0 || id >= vocab_size()) {
-    throw core::Error(core::Code::out_of_range, fmt::format("token id {} is not in a vocabulary of {}", id, vocab_size()))
+    throw core::Error(core::Code::out_of_range,
+                      fmt::format("token id {} is not in a vocabulary of {}", id, vocab_size()))
         .hint("the model and the tokenizer may not belong together");
   }
   return state_->vocab.tokens[static_cast<std::size_t>(id)];
@@ -207,24 +219,41 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
 }
 
 // Answer the small questions.
-std::int32_t Tokenizer::vocab_size() const { return static_cast<std::int32_t>(state_->vocab.tokens.size()); }
+std::int32_t Tokenizer::vocab_size() const {
+  return static_cast<std::int32_t>(state_->vocab.tokens.size());
+}
 
 bool Tokenizer::is_special(std::int32_t id) const {
   return id >= 0 && id < vocab_size() && state_->special[static_cast<std::size_t>(id)];
 }
 
 std::optional<std::int32_t> Tokenizer::find(std::string_view bytes) const {
-  if (const auto found = state_->added.find(std::string(bytes)); found != state_->added.end()) return found->second;
+  if (const auto found = state_->added.find(std::string(bytes)); found != state_->added.end())
+    return found->second;
   const std::int32_t id = state_->bpe.find(bytes);
   return id < 0 ? std::nullopt : std::optional(id);
 }
 
-std::optional<std::int32_t> Tokenizer::bos() const { return state_->vocab.bos; }
-std::optional<std::int32_t> Tokenizer::eos() const { return state_->vocab.eos; }
-std::optional<std::int32_t> Tokenizer::pad() const { return state_->vocab.pad; }
-std::span<const std::int32_t> Tokenizer::prefix() const { return state_->vocab.prefix; }
-std::span<const std::int32_t> Tokenizer::suffix() const { return state_->vocab.suffix; }
-const Vocab& Tokenizer::vocab() const { return state_->vocab; }
-std::uint64_t Tokenizer::hash() const { return state_->hash; }
+std::optional<std::int32_t> Tokenizer::bos() const {
+  return state_->vocab.bos;
+}
+std::optional<std::int32_t> Tokenizer::eos() const {
+  return state_->vocab.eos;
+}
+std::optional<std::int32_t> Tokenizer::pad() const {
+  return state_->vocab.pad;
+}
+std::span<const std::int32_t> Tokenizer::prefix() const {
+  return state_->vocab.prefix;
+}
+std::span<const std::int32_t> Tokenizer::suffix() const {
+  return state_->vocab.suffix;
+}
+const Vocab& Tokenizer::vocab() const {
+  return state_->vocab;
+}
+std::uint64_t Tokenizer::hash() const {
+  return state_->hash;
+}
 
 }  // namespace rose::text

@@ -27,7 +27,8 @@ class Tokenizer {
   /// The ids of a text, without `prefix()` and `suffix()`. A special token's text becomes that token only when
   /// `parse_special`; otherwise it is text like any other.
   std::vector<std::int32_t> encode(std::string_view text, bool parse_special) const;
-  void encode(std::string_view text, bool parse_special, std::vector<std::int32_t>& out) const;  ///< appends
+  void encode(std::string_view text, bool parse_special,
+              std::vector<std::int32_t>& out) const;  ///< appends
 
   /// The text of a sequence: its bytes, each part of them that is not UTF-8 replaced by U+FFFD.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
@@ -39,7 +40,8 @@ class Tokenizer {
   /// The token with these bytes, added tokens first.
   std::optional<std::int32_t> find(std::string_view bytes) const;
   std::optional<std::int32_t> bos() const, eos() const, pad() const;
-  std::span<const std::int32_t> prefix() const, suffix() const;  ///< what the model expects around a text
+  std::span<const std::int32_t> prefix() const,
+      suffix() const;  ///< what the model expects around a text
   const Vocab& vocab() const;
   std::uint64_t hash() const;  ///< of everything that ids depend on
 

@@ -9,12 +9,12 @@ namespace rose::text {
 
 /// What a code point is to the split rules; a set of bits.
 enum CharClass : std::uint8_t {
-  letter = 1,    ///< \p{L}
-  number = 2,    ///< \p{N}
-  space = 4,     ///< \s
-  numeric = 8,   ///< a number to the `Digits` splitter, which follows another version of Unicode
-  word = 16,     ///< \w, for added tokens that match whole words only
-  other = 32,    ///< none of letter, number and space
+  letter = 1,   ///< \p{L}
+  number = 2,   ///< \p{N}
+  space = 4,    ///< \s
+  numeric = 8,  ///< a number to the `Digits` splitter, which follows another version of Unicode
+  word = 16,    ///< \w, for added tokens that match whole words only
+  other = 32,   ///< none of letter, number and space
 };
 
 /// The class bits of every value that `read_code_point` returns: 0x110000 code points, then 256 invalid bytes (`other`).

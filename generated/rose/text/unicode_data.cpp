@@ -195,8 +195,14 @@ constexpr std::string_view combining_runs =
 
 }  // namespace
 
-std::string_view packed_class_runs() { return class_runs; }
-std::string_view packed_decompositions() { return decompositions; }
-std::string_view packed_combining_runs() { return combining_runs; }
+std::string_view packed_class_runs() {
+  return class_runs;
+}
+std::string_view packed_decompositions() {
+  return decompositions;
+}
+std::string_view packed_combining_runs() {
+  return combining_runs;
+}
 
 }  // namespace rose::text

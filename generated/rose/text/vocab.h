@@ -22,13 +22,14 @@ struct Merge {
 };
 
 struct AddedToken {
-  std::string content;        ///< literal bytes
+  std::string content;  ///< literal bytes
   std::int32_t id = -1;
-  bool special = false;       ///< a control token: skipped in output, plain text unless special tokens are parsed
-  bool single_word = false;   ///< only where no word character touches it
-  bool lstrip = false;        ///< swallows white space on its left
-  bool rstrip = false;        ///< and on its right
-  bool normalized = false;    ///< searched for after normalisation rather than before
+  bool special =
+      false;  ///< a control token: skipped in output, plain text unless special tokens are parsed
+  bool single_word = false;  ///< only where no word character touches it
+  bool lstrip = false;       ///< swallows white space on its left
+  bool rstrip = false;       ///< and on its right
+  bool normalized = false;   ///< searched for after normalisation rather than before
 };
 
 // Gather all that a tokenizer needs to know.
@@ -36,11 +37,12 @@ struct Vocab {
   std::vector<std::string> tokens;  ///< bytes of each id; empty where no token has the id
   std::vector<Merge> merges;
   std::vector<AddedToken> added;
-  std::vector<SplitRule> split;     ///< applied one inside the other
-  bool nfc = false;                 ///< normalise before splitting
-  bool ignore_merges = false;       ///< a word that is a token is that token, whatever the merges say
-  std::optional<std::int32_t> unk;  ///< for a byte that no token covers; without it such a byte is dropped
-  bool fuse_unk = false;            ///< one unk for a run of such bytes
+  std::vector<SplitRule> split;  ///< applied one inside the other
+  bool nfc = false;              ///< normalise before splitting
+  bool ignore_merges = false;    ///< a word that is a token is that token, whatever the merges say
+  std::optional<std::int32_t>
+      unk;                ///< for a byte that no token covers; without it such a byte is dropped
+  bool fuse_unk = false;  ///< one unk for a run of such bytes
   std::vector<std::int32_t> prefix, suffix;  ///< ids that the model expects around a text
   std::optional<std::int32_t> bos, eos, pad;
 };
@@ -51,7 +53,8 @@ struct GgufVocab {
   std::string pre;                  ///< tokenizer.ggml.pre: the split rule's name
   std::vector<std::string> tokens;  ///< in the byte spelling; control tokens literally
   std::vector<std::string> merges;  ///< "left right"
-  std::vector<std::int32_t> types;  ///< 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+  std::vector<std::int32_t>
+      types;  ///< 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
   std::optional<std::int32_t> bos, eos, unk, pad;
   std::optional<bool> add_bos, add_eos;
   bool add_space_prefix = false;
@@ -70,7 +73,8 @@ Vocab vocab_from_gguf(const GgufVocab& gguf);
 
 /// A tiktoken file: a base64 token and its rank a line. The file says neither split rule nor special tokens.
 Vocab vocab_from_tiktoken(std::string_view text, std::vector<SplitRule> split,
-                          const std::vector<std::pair<std::string, std::int32_t>>& special, std::string_view where);
+                          const std::vector<std::pair<std::string, std::int32_t>>& special,
+                          std::string_view where);
 
 std::string to_hf_json(const Vocab& vocab);
 GgufVocab to_gguf(const Vocab& vocab);

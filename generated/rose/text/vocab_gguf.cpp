@@ -23,9 +23,14 @@ struct Family {
 const std::vector<Family>& families() {
   using enum SplitRule;
   static const std::vector<Family> known = {
-      {"gpt-2", {gpt2}},           {"gpt2", {gpt2}},           {"smollm", {digits, gpt2}}, {"starcoder", {digits, gpt2}},
-      {"llama-bpe", {llama3}, false, true}, {"llama3", {llama3}, false, true},
-      {"qwen2", {qwen2}, true},    {"deepseek-r1-qwen", {qwen2}, true},
+      {"gpt-2", {gpt2}},
+      {"gpt2", {gpt2}},
+      {"smollm", {digits, gpt2}},
+      {"starcoder", {digits, gpt2}},
+      {"llama-bpe", {llama3}, false, true},
+      {"llama3", {llama3}, false, true},
+      {"qwen2", {qwen2}, true},
+      {"deepseek-r1-qwen", {qwen2}, true},
   };
   return known;
 }
@@ -37,13 +42,18 @@ enum GgufType : std::int32_t { normal = 1, unknown = 2, control = 3, user_define
 // Turn the keys into a vocabulary.
 Vocab vocab_from_gguf(const GgufVocab& gguf) {
   if (gguf.model != "gpt2") {
-    throw core::Error(core::Code::unsupported, fmt::format("tokenizer model \"{}\" is not supported", gguf.model))
-        .in("tokenizer.ggml.model").hint("byte-level BPE (\"gpt2\") is");
+    throw core::Error(core::Code::unsupported,
+                      fmt::format("tokenizer model \"{}\" is not supported", gguf.model))
+        .in("tokenizer.ggml.model")
+        .hint("byte-level BPE (\"gpt2\") is");
   }
-  const auto family = std::find_if(families().begin(), families().end(), [&](const Family& f) { return f.name == gguf.pre; });
+  const auto family = std::find_if(families().begin(), families().end(),
+                                   [&](const Family& f) { return f.name == gguf.pre; });
   if (family == families().end()) {
-    throw core::Error(core::Code::unsupported, fmt::format("split rule \"{}\" is not supported", gguf.pre))
-        .in("tokenizer.ggml.pre").hint("gpt-2, smollm, llama-bpe and qwen2 are");
+    throw core::Error(core::Code::unsupported,
+                      fmt::format("split rule \"{}\" is not supported", gguf.pre))
+        .in("tokenizer.ggml.pre")
+        .hint("gpt-2, smollm, llama-bpe and qwen2 are");
   }
   Vocab vocab;
   vocab.split = family->split, vocab.nfc = family->nfc, vocab.ignore_merges = family->ignore_merges;
@@ -66,12 +76,16 @@ Vocab vocab_from_gguf(const GgufVocab& gguf) {
     const auto id = [&](std::string_view token) {
       const auto found = ids.find(token);
       if (gap == text.npos || found == ids.end()) {
-        throw core::Error(core::Code::corrupt, fmt::format("merge {} (\"{}\") needs token \"{}\", which is not in the vocabulary",
-                                                           rank, text, token)).in("tokenizer.ggml.merges");
+        throw core::Error(
+            core::Code::corrupt,
+            fmt::format("merge {} (\"{}\") needs token \"{}\", which is not in the vocabulary",
+                        rank, text, token))
+            .in("tokenizer.ggml.merges");
       }
       return found->second;
     };
-    const std::string_view left = text.substr(0, gap), right = gap == text.npos ? "" : text.substr(gap + 1);
+    const std::string_view left = text.substr(0, gap),
+                           right = gap == text.npos ? "" : text.substr(gap + 1);
     joined.assign(left).append(right);
     vocab.merges.push_back({id(left), id(right), static_cast<std::int32_t>(rank), id(joined)});
   }
@@ -85,8 +99,10 @@ Vocab vocab_from_gguf(const GgufVocab& gguf) {
 
 // Turn a vocabulary into the keys.
 GgufVocab to_gguf(const Vocab& vocab) {
-  const auto family = std::find_if(families().begin(), families().end(), [&](const Family& f) { return f.split == vocab.split; });
-  if (family == families().end()) throw core::Error(core::Code::unsupported, "GGUF has no name for these split rules");
+  const auto family = std::find_if(families().begin(), families().end(),
+                                   [&](const Family& f) { return f.split == vocab.split; });
+  if (family == families().end())
+    throw core::Error(core::Code::unsupported, "GGUF has no name for these split rules");
   GgufVocab gguf;
   gguf.model = "gpt2", gguf.pre = family->name;
   gguf.types.assign(vocab.tokens.size(), normal);
@@ -100,7 +116,8 @@ GgufVocab to_gguf(const Vocab& vocab) {
     gguf.tokens[static_cast<std::size_t>(a.id)] = a.content;
   }
   std::vector<Merge> sorted = vocab.merges;
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
   const auto spelled = [&](std::int32_t id) { return gguf.tokens[static_cast<std::size_t>(id)]; };
   for (const Merge& m : sorted) gguf.merges.push_back(spelled(m.left) + " " + spelled(m.right));
   gguf.bos = vocab.bos, gguf.eos = vocab.eos, gguf.pad = vocab.pad, gguf.unk = vocab.unk;

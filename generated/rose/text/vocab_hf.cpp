@@ -25,7 +25,8 @@ struct Pattern {
 };
 
 constexpr Pattern patterns[] = {
-    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", SplitRule::gpt2},
+    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+     SplitRule::gpt2},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      SplitRule::llama3},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
@@ -39,7 +40,9 @@ constexpr Pattern patterns[] = {
       .hint("byte-level BPE of the GPT-2, Llama 3, SmolLM and Qwen families is");
 }
 
-std::string_view type_of(const json::object& o, std::string_view where) { return core::get_string(o, "type", where); }
+std::string_view type_of(const json::object& o, std::string_view where) {
+  return core::get_string(o, "type", where);
+}
 
 [[noreturn]] void corrupt(const std::string& what, std::string_view where) {
   throw core::Error(core::Code::corrupt, what).in(std::string(where));
@@ -49,7 +52,8 @@ std::string_view type_of(const json::object& o, std::string_view where) { return
 std::int32_t read_id(const json::value& value, std::string_view token, std::string_view where) {
   std::int64_t id = -1;
   if (value.is_int64()) id = value.get_int64();
-  constexpr std::int64_t limit = std::int64_t{1} << 24;  // no vocabulary is near; a wrong id must not cost gigabytes
+  constexpr std::int64_t limit =
+      std::int64_t{1} << 24;  // no vocabulary is near; a wrong id must not cost gigabytes
   if (id < 0 || id >= limit) corrupt(fmt::format("token \"{}\" has no sensible id", token), where);
   return static_cast<std::int32_t>(id);
 }
@@ -61,29 +65,36 @@ void put(Vocab& vocab, std::int32_t id, std::string bytes) {
 }
 
 Ids read_model(const json::object& model, Vocab& vocab, std::string_view where) {
-  if (const std::string_view type = core::get_string_or(model, "type", "BPE", where); type != "BPE") {
+  if (const std::string_view type = core::get_string_or(model, "type", "BPE", where);
+      type != "BPE") {
     refuse("tokenizer model", type, where);
   }
   for (const std::string_view option : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!core::get_string_or(model, option, "", where).empty()) refuse("BPE option", option, where);
   }
-  if (core::get_bool_or(model, "byte_fallback", false, where)) refuse("BPE option", "byte_fallback", where);
-  if (core::get_double_or(model, "dropout", 0.0, where) != 0.0) refuse("BPE option", "dropout", where);
+  if (core::get_bool_or(model, "byte_fallback", false, where))
+    refuse("BPE option", "byte_fallback", where);
+  if (core::get_double_or(model, "dropout", 0.0, where) != 0.0)
+    refuse("BPE option", "dropout", where);
   vocab.ignore_merges = core::get_bool_or(model, "ignore_merges", false, where);
   vocab.fuse_unk = core::get_bool_or(model, "fuse_unk", false, where);
   Ids ids;
   for (const auto& [token, value] : core::get_object(model, "vocab", where)) {
     const std::int32_t id = read_id(value, token, where);
-    if (static_cast<std::size_t>(id) < vocab.tokens.size() && !vocab.tokens[static_cast<std::size_t>(id)].empty()) {
-      corrupt(fmt::format("token \"{}\" has the id {} of another", std::string_view(token), id), where);
+    if (static_cast<std::size_t>(id) < vocab.tokens.size() &&
+        !vocab.tokens[static_cast<std::size_t>(id)].empty()) {
+      corrupt(fmt::format("token \"{}\" has the id {} of another", std::string_view(token), id),
+              where);
     }
     if (token.empty()) corrupt("a token is empty", where);
     put(vocab, id, unspell_bytes(token).value_or(std::string(token)));
     ids.emplace(token, id);
   }
-  if (const std::string_view unk = core::get_string_or(model, "unk_token", "", where); !unk.empty()) {
+  if (const std::string_view unk = core::get_string_or(model, "unk_token", "", where);
+      !unk.empty()) {
     const auto found = ids.find(unk);
-    if (found == ids.end()) corrupt(fmt::format("the unknown token \"{}\" is not in the vocabulary", unk), where);
+    if (found == ids.end())
+      corrupt(fmt::format("the unknown token \"{}\" is not in the vocabulary", unk), where);
     vocab.unk = found->second;
   }
   return ids;
@@ -98,18 +109,22 @@ void read_merges(const json::array& merges, const Ids& ids, Vocab& vocab, std::s
     if (entry.is_string()) {
       const std::string_view text = entry.get_string();
       const std::size_t gap = text.find(' ');
-      if (gap != text.npos && text.find(' ', gap + 1) == text.npos) left = text.substr(0, gap), right = text.substr(gap + 1);
-    } else if (entry.is_array() && entry.get_array().size() == 2 && entry.get_array()[0].is_string() &&
-               entry.get_array()[1].is_string()) {
+      if (gap != text.npos && text.find(' ', gap + 1) == text.npos)
+        left = text.substr(0, gap), right = text.substr(gap + 1);
+    } else if (entry.is_array() && entry.get_array().size() == 2 &&
+               entry.get_array()[0].is_string() && entry.get_array()[1].is_string()) {
       left = entry.get_array()[0].get_string(), right = entry.get_array()[1].get_string();
     }
-    if (left.empty() || right.empty()) corrupt(fmt::format("merge {} is not two tokens", rank), where);
+    if (left.empty() || right.empty())
+      corrupt(fmt::format("merge {} is not two tokens", rank), where);
     joined.assign(left).append(right);
     const auto id = [&](std::string_view token) {
       const auto found = ids.find(token);
       if (found == ids.end()) {
-        corrupt(fmt::format("merge {} (\"{} {}\") needs token \"{}\", which is not in the vocabulary", rank, left, right,
-                            token), where);
+        corrupt(
+            fmt::format("merge {} (\"{} {}\") needs token \"{}\", which is not in the vocabulary",
+                        rank, left, right, token),
+            where);
       }
       return found->second;
     };
@@ -134,8 +149,11 @@ void read_added(const json::array& added, const Ids& ids, Vocab& vocab, std::str
                      .normalized = core::get_bool_or(o, "normalized", true, where)};
     const auto at = static_cast<std::size_t>(token.id);
     const bool taken = at < vocab.tokens.size() && !vocab.tokens[at].empty();
-    if (const auto found = ids.find(content); found == ids.end() ? taken : found->second != token.id) {
-      corrupt(fmt::format("added token \"{}\" has id {}, which the vocabulary gives to another", content, token.id), where);
+    if (const auto found = ids.find(content);
+        found == ids.end() ? taken : found->second != token.id) {
+      corrupt(fmt::format("added token \"{}\" has id {}, which the vocabulary gives to another",
+                          content, token.id),
+              where);
     }
     put(vocab, token.id, token.content);
     vocab.added.push_back(std::move(token));
@@ -143,26 +161,33 @@ void read_added(const json::array& added, const Ids& ids, Vocab& vocab, std::str
 }
 
 // Read the pre-tokenizer as a list of split rules.
-bool read_split(const json::object& o, Vocab& vocab, std::string_view where) {  // returns whether bytes are spelled
+bool read_split(const json::object& o, Vocab& vocab,
+                std::string_view where) {  // returns whether bytes are spelled
   const std::string_view type = type_of(o, where);
   bool byte_level = false;
   if (type == "Sequence") {
     for (const json::value& step : core::get_array(o, "pretokenizers", where)) {
-      if (byte_level) refuse("pre-tokenizer after ByteLevel", type_of(core::as_object(step, where), where), where);
+      if (byte_level)
+        refuse("pre-tokenizer after ByteLevel", type_of(core::as_object(step, where), where),
+               where);
       byte_level = read_split(core::as_object(step, where), vocab, where);
     }
   } else if (type == "ByteLevel") {
-    if (core::get_bool_or(o, "add_prefix_space", true, where)) refuse("ByteLevel option", "add_prefix_space", where);
+    if (core::get_bool_or(o, "add_prefix_space", true, where))
+      refuse("ByteLevel option", "add_prefix_space", where);
     if (core::get_bool_or(o, "use_regex", true, where)) vocab.split.push_back(SplitRule::gpt2);
     byte_level = true;
   } else if (type == "Digits") {
     const bool single = core::get_bool_or(o, "individual_digits", false, where);
     vocab.split.push_back(single ? SplitRule::digits : SplitRule::digit_groups);
   } else if (type == "Split") {
-    const std::string_view regex = core::get_string_or(core::get_object(o, "pattern", where), "Regex", "", where);
-    const auto* found = std::find_if(std::begin(patterns), std::end(patterns), [&](const Pattern& p) { return p.regex == regex; });
+    const std::string_view regex =
+        core::get_string_or(core::get_object(o, "pattern", where), "Regex", "", where);
+    const auto* found = std::find_if(std::begin(patterns), std::end(patterns),
+                                     [&](const Pattern& p) { return p.regex == regex; });
     const std::string_view behavior = core::get_string(o, "behavior", where);
-    const bool whole = behavior == "Isolated" || (behavior == "Removed" && core::get_bool_or(o, "invert", false, where));
+    const bool whole = behavior == "Isolated" ||
+                       (behavior == "Removed" && core::get_bool_or(o, "invert", false, where));
     if (found == std::end(patterns)) refuse("split pattern", regex, where);
     if (!whole) refuse("split behaviour", behavior, where);
     vocab.split.push_back(found->rule);
@@ -199,8 +224,10 @@ void read_template(const json::object& o, Vocab& vocab, std::string_view where) 
       const json::object& p = core::as_object(piece, where);
       if (core::find(p, "Sequence") != nullptr) side = &vocab.suffix;
       if (core::find(p, "SpecialToken") == nullptr) continue;
-      const std::string_view name = core::get_string(core::get_object(p, "SpecialToken", where), "id", where);
-      for (const json::value& id : core::get_array(core::get_object(tokens, name, where), "ids", where)) {
+      const std::string_view name =
+          core::get_string(core::get_object(p, "SpecialToken", where), "id", where);
+      for (const json::value& id :
+           core::get_array(core::get_object(tokens, name, where), "ids", where)) {
         side->push_back(read_id(id, name, where));
       }
     }
@@ -233,12 +260,15 @@ Vocab vocab_from_hf_json(std::string_view text, std::string_view where) {
   const json::object& model = core::get_object(top, "model", where);
   const Ids ids = read_model(model, vocab, where);
   read_merges(core::get_array(model, "merges", where), ids, vocab, where);
-  if (core::find(top, "added_tokens") != nullptr) read_added(core::get_array(top, "added_tokens", where), ids, vocab, where);
-  if (core::find(top, "normalizer") != nullptr) read_normalizer(core::get_object(top, "normalizer", where), vocab, where);
+  if (core::find(top, "added_tokens") != nullptr)
+    read_added(core::get_array(top, "added_tokens", where), ids, vocab, where);
+  if (core::find(top, "normalizer") != nullptr)
+    read_normalizer(core::get_object(top, "normalizer", where), vocab, where);
   if (!read_split(core::get_object(top, "pre_tokenizer", where), vocab, where)) {
     refuse("pre-tokenizer", "without ByteLevel", where);
   }
-  if (core::find(top, "post_processor") != nullptr) read_template(core::get_object(top, "post_processor", where), vocab, where);
+  if (core::find(top, "post_processor") != nullptr)
+    read_template(core::get_object(top, "post_processor", where), vocab, where);
   if (const json::value* decoder = core::find(top, "decoder"); decoder != nullptr) {
     const std::string_view type = type_of(core::as_object(*decoder, where), where);
     if (type != "ByteLevel") refuse("decoder", type, where);
@@ -252,7 +282,8 @@ Vocab vocab_from_hf(const std::filesystem::path& path) {
   const bool folder = std::filesystem::is_directory(path);
   const std::filesystem::path file = folder ? path / "tokenizer.json" : path;
   if (folder && !std::filesystem::exists(file)) {
-    throw core::Error(core::Code::not_found, "the model has no tokenizer.json").in(path.string())
+    throw core::Error(core::Code::not_found, "the model has no tokenizer.json")
+        .in(path.string())
         .hint("copy the one that was published with the model into the folder");
   }
   const core::MappedFile mapped = core::MappedFile::open(file);
@@ -278,33 +309,57 @@ std::string to_hf_json(const Vocab& vocab) {
     if (!vocab.tokens[id].empty()) tokens[spelling(static_cast<std::int32_t>(id))] = id;
   }
   std::vector<Merge> sorted = vocab.merges;
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
   json::array merges, added, steps;
   for (const Merge& m : sorted) merges.push_back(json::array{spelling(m.left), spelling(m.right)});
   for (const AddedToken& a : vocab.added) {
-    added.emplace_back(json::object{{"id", a.id}, {"content", a.content}, {"single_word", a.single_word},
-                                 {"lstrip", a.lstrip}, {"rstrip", a.rstrip}, {"normalized", a.normalized},
-                                 {"special", a.special}});
+    added.emplace_back(json::object{{"id", a.id},
+                                    {"content", a.content},
+                                    {"single_word", a.single_word},
+                                    {"lstrip", a.lstrip},
+                                    {"rstrip", a.rstrip},
+                                    {"normalized", a.normalized},
+                                    {"special", a.special}});
   }
-  const json::object byte_level{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  const json::object byte_level{{"type", "ByteLevel"},
+                                {"add_prefix_space", false},
+                                {"trim_offsets", true},
+                                {"use_regex", false}};
   // Spell each split rule out.
   for (const SplitRule rule : vocab.split) {
     if (rule == SplitRule::digits || rule == SplitRule::digit_groups) {
-      steps.emplace_back(json::object{{"type", "Digits"}, {"individual_digits", rule == SplitRule::digits}});
+      steps.emplace_back(
+          json::object{{"type", "Digits"}, {"individual_digits", rule == SplitRule::digits}});
       continue;
     }
-    const auto* known = std::find_if(std::begin(patterns), std::end(patterns), [&](const Pattern& p) { return p.rule == rule; });
+    const auto* known = std::find_if(std::begin(patterns), std::end(patterns),
+                                     [&](const Pattern& p) { return p.rule == rule; });
     const json::object pattern{{"Regex", known->regex}};
-    steps.emplace_back(json::object{{"type", "Split"}, {"pattern", pattern}, {"behavior", "Isolated"}, {"invert", false}});
+    steps.emplace_back(json::object{
+        {"type", "Split"}, {"pattern", pattern}, {"behavior", "Isolated"}, {"invert", false}});
   }
   steps.emplace_back(byte_level);
-  json::object model{{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr},
-                     {"end_of_word_suffix", nullptr}, {"fuse_unk", vocab.fuse_unk}, {"byte_fallback", false},
-                     {"ignore_merges", vocab.ignore_merges}, {"vocab", std::move(tokens)}, {"merges", std::move(merges)}};
+  json::object model{{"type", "BPE"},
+                     {"dropout", nullptr},
+                     {"unk_token", nullptr},
+                     {"continuing_subword_prefix", nullptr},
+                     {"end_of_word_suffix", nullptr},
+                     {"fuse_unk", vocab.fuse_unk},
+                     {"byte_fallback", false},
+                     {"ignore_merges", vocab.ignore_merges},
+                     {"vocab", std::move(tokens)},
+                     {"merges", std::move(merges)}};
   if (vocab.unk) model["unk_token"] = spelling(*vocab.unk);
-  json::object top{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", std::move(added)},
-                   {"normalizer", nullptr}, {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}}},
-                   {"post_processor", nullptr}, {"decoder", byte_level}, {"model", std::move(model)}};
+  json::object top{{"version", "1.0"},
+                   {"truncation", nullptr},
+                   {"padding", nullptr},
+                   {"added_tokens", std::move(added)},
+                   {"normalizer", nullptr},
+                   {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}}},
+                   {"post_processor", nullptr},
+                   {"decoder", byte_level},
+                   {"model", std::move(model)}};
   if (vocab.nfc) top["normalizer"] = {{"type", "NFC"}};
   // Spell the prefix and the suffix out.
   if (!vocab.prefix.empty() || !vocab.suffix.empty()) {
@@ -320,7 +375,10 @@ std::string to_hf_json(const Vocab& vocab) {
     for (const std::int32_t id : vocab.suffix) single.emplace_back(piece(id, 0));
     pair = single;
     pair.emplace_back(json::object{{"Sequence", {{"id", "B"}, {"type_id", 1}}}});
-    top["post_processor"] = {{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", special}};
+    top["post_processor"] = {{"type", "TemplateProcessing"},
+                             {"single", single},
+                             {"pair", pair},
+                             {"special_tokens", special}};
   }
   return json::serialize(top);
 }
