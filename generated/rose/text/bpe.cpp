@@ -72,16 +72,15 @@ Bpe::Bpe(const Vocab& vocab)
 }
 
 // Start from bytes, then merge.
-void Bpe::encode_word(std::string_view word, Scratch& scratch,
-                      std::vector<std::int32_t>& out) const {
-  if (vocab_->ignore_merges) {
-    if (const std::int32_t id = index_.find(word); id >= 0) {
-      out.push_back(id);
-      return;
-    }
-  }
+std::span<const std::int32_t> Bpe::encode_word(std::string_view word, Scratch& scratch) const {
   std::vector<std::int32_t>& ids = scratch.ids;
   ids.clear();
+  if (vocab_->ignore_merges) {
+    if (const std::int32_t id = index_.find(word); id >= 0) {
+      ids.push_back(id);
+      return ids;
+    }
+  }
   bool after_unknown = false;
   for (const char c : word) {
     const std::int32_t id = id_of_byte_[static_cast<unsigned char>(c)];
@@ -97,7 +96,7 @@ void Bpe::encode_word(std::string_view word, Scratch& scratch,
   } else {
     merge_long(scratch);
   }
-  out.insert(out.end(), ids.begin(), ids.end());
+  return ids;
 }
 
 // In a short word, scan for the lowest rank and close the gap.

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -68,8 +69,8 @@ class Bpe {
     std::vector<std::uint64_t> heap;
   };
 
-  /// Appends the ids of one word. Linear for short words, O(n log n) for any length.
-  void encode_word(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& out) const;
+  /// The ids of one word, in `scratch`. Quick for short words, O(n log n) for any length.
+  std::span<const std::int32_t> encode_word(std::string_view word, Scratch& scratch) const;
   std::int32_t find(std::string_view bytes) const { return index_.find(bytes); }
 
  private:

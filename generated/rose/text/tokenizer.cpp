@@ -24,10 +24,10 @@ class WordCache {
  public:
   static constexpr std::size_t max_bytes = 26, max_ids = 9;
 
-  struct Slot {  // one cache line
+  struct alignas(64) Slot {  // one cache line
     std::uint8_t bytes = 0, ids = 0;
     std::array<char, max_bytes> text;
-    std::array<std::int32_t, max_ids> id;
+    std::array<std::int32_t, max_ids> id{};
   };
 
   /// The slot of a word of 1 to max_bytes bytes, whether it holds that word or another.
@@ -64,29 +64,58 @@ void WordCache::fill(Slot& slot, std::string_view word, std::span<const std::int
 }
 
 // Own the buffers of one encoding thread.
-struct Encoder {
-  const Vocab& vocab;
-  const Bpe& bpe;
-  WordCache cache = {};
-  Bpe::Scratch scratch = {};
+class Encoder {
+ public:
+  Encoder(const Vocab& vocab, const Bpe& bpe) : vocab_(vocab), bpe_(bpe) {}
 
-  void encode_text(std::string_view text, std::vector<std::int32_t>& out) {
-    split(vocab.split, text, [&](std::string_view word) { encode_word(word, out); });
+  void encode(std::string_view text) {
+    split(vocab_.split, text, [this](std::string_view word) { encode_word(word); });
   }
+  void append(std::int32_t id) {
+    make_room(1);
+    ids_[size_++] = id;
+  }
+  std::span<const std::int32_t> ids() const { return {ids_.data(), size_}; }
+  void reset();
 
-  void encode_word(std::string_view word, std::vector<std::int32_t>& out) {
-    if (word.size() > WordCache::max_bytes) return bpe.encode_word(word, scratch, out);
-    WordCache::Slot& slot = cache.slot(word);
-    if (WordCache::holds(slot, word)) {
-      out.insert(out.end(), slot.id.begin(), slot.id.begin() + slot.ids);
-      return;
+ private:
+  // Copy a known word's ids, nine at a time whatever their number, or work them out.
+  void encode_word(std::string_view word) {
+    make_room(WordCache::max_ids);
+    WordCache::Slot* slot = nullptr;
+    if (word.size() <= WordCache::max_bytes) {
+      slot = &cache_.slot(word);
+      if (WordCache::holds(*slot, word)) {
+        std::memcpy(ids_.data() + size_, slot->id.data(), sizeof slot->id);
+        size_ += slot->ids;
+        return;
+      }
     }
-    const std::size_t before = out.size();
-    bpe.encode_word(word, scratch, out);
-    const std::span<const std::int32_t> ids(out.data() + before, out.size() - before);
-    if (ids.size() <= WordCache::max_ids) WordCache::fill(slot, word, ids);
+    const std::span<const std::int32_t> ids = bpe_.encode_word(word, scratch_);
+    if (slot != nullptr && ids.size() <= WordCache::max_ids) WordCache::fill(*slot, word, ids);
+    make_room(ids.size());
+    std::copy(ids.begin(), ids.end(), ids_.data() + size_);
+    size_ += ids.size();
   }
+
+  void make_room(std::size_t more) {
+    if (ids_.size() - size_ < more) ids_.resize(std::max(ids_.size() * 2, size_ + more));
+  }
+
+  const Vocab& vocab_;
+  const Bpe& bpe_;
+  WordCache cache_;
+  Bpe::Scratch scratch_;
+  std::vector<std::int32_t> ids_ = std::vector<std::int32_t>(4096);  // the first size_ count
+  std::size_t size_ = 0;
 };
+
+void Encoder::reset() {
+  constexpr std::size_t keep = std::size_t{1} << 20;  // one long text must not cost its memory for ever
+  if (ids_.size() > keep) ids_ = std::vector<std::int32_t>(4096);
+  if (scratch_.ids.capacity() > keep) scratch_ = {};
+  size_ = 0;
+}
 
 // Hash everything that ids depend on.
 std::uint64_t hash_of(const Vocab& v) {
@@ -136,13 +165,13 @@ struct Tokenizer::State {
 
   std::unique_ptr<Encoder> borrow() const {
     const std::lock_guard lock(mutex);
-    if (idle.empty()) return std::make_unique<Encoder>(Encoder{vocab, bpe});
+    if (idle.empty()) return std::make_unique<Encoder>(vocab, bpe);
     auto encoder = std::move(idle.back());
     idle.pop_back();
     return encoder;
   }
   void give_back(std::unique_ptr<Encoder> encoder) const {
-    if (encoder->scratch.heap.capacity() > (1u << 16)) encoder->scratch = {};
+    encoder->reset();
     const std::lock_guard lock(mutex);
     idle.push_back(std::move(encoder));
   }
@@ -169,7 +198,6 @@ Tokenizer Tokenizer::from_gguf(const GgufVocab& gguf) {
 // Encode the text between the added tokens.
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool parse_special) const {
   std::vector<std::int32_t> ids;
-  ids.reserve(text.size() / 3 + 8);
   encode(text, parse_special, ids);
   return ids;
 }
@@ -187,7 +215,7 @@ void Tokenizer::encode(std::string_view text, bool parse_special,
     for (std::size_t done = 0, from = 0; done < piece.size();) {
       const AddedTokens::Match m = tokens.find(piece, from, done, parse_special);
       if (m.begin > done) rest(piece.substr(done, m.begin - done));
-      if (m.token != nullptr) out.push_back(m.token->id);
+      if (m.token != nullptr) encoder->append(m.token->id);
       done = m.end, from = m.resume;
     }
   };
@@ -195,8 +223,9 @@ void Tokenizer::encode(std::string_view text, bool parse_special,
     const bool change = s.vocab.nfc && !quick_check_nfc(piece);
     const std::string normal = change ? nfc(piece) : std::string();
     between(s.normal, change ? normal : piece,
-            [&](std::string_view rest) { encoder->encode_text(rest, out); });
+            [&](std::string_view rest) { encoder->encode(rest); });
   });
+  out.insert(out.end(), encoder->ids().begin(), encoder->ids().end());
   s.give_back(std::move(encoder));
 }
 
