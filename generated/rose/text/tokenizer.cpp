@@ -111,7 +111,8 @@ class Encoder {
 };
 
 void Encoder::reset() {
-  constexpr std::size_t keep = std::size_t{1} << 20;  // one long text must not cost its memory for ever
+  constexpr std::size_t keep = std::size_t{1}
+                               << 20;  // one long text must not cost its memory for ever
   if (ids_.size() > keep) ids_ = std::vector<std::int32_t>(4096);
   if (scratch_.ids.capacity() > keep) scratch_ = {};
   size_ = 0;
