@@ -89,6 +89,8 @@ def configurations_mean_the_same(folder):
                 a, b = getattr(config, key, None), getattr(again, key, None)
                 if key == "n_inner" and a is None and config.model_type == "gpt2":
                     a = 4 * config.n_embd
+                if key == "head_dim" and a is None and b is not None:
+                    a = config.hidden_size // config.num_attention_heads
                 assert a == b, (name, spelling, key, a, b)
             if config.model_type != "gpt2":
                 (f1, s1), (f2, s2) = rotation(config), rotation(again)

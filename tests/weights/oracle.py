@@ -36,7 +36,7 @@ def families():
     llama = dict(vocab_size=96, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
                  max_position_embeddings=128)
     qwen = dict(llama, num_key_value_heads=2)
-    gpt2 = dict(vocab_size=96, n_embd=64, n_layer=2, n_head=4, n_positions=64)
+    gpt2 = dict(vocab_size=96, n_embd=64, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
     L, Q2, Q3, G = (transformers.LlamaConfig, transformers.Qwen2Config, transformers.Qwen3Config, transformers.GPT2Config)
     return {
         "gpt2": G(**gpt2),
