@@ -175,11 +175,14 @@ std::optional<text::GgufVocab> vocab_in_gguf(const GgufFile& file) {
 GgufMetadata gguf_vocab(const text::GgufVocab& vocab) {
   const std::string prefix = "tokenizer.ggml.";
   GgufMetadata out;
-  out.emplace_back(prefix + "model", vocab.model);
-  out.emplace_back(prefix + "pre", vocab.pre);
-  out.emplace_back(prefix + "tokens", GgufArray{vocab.tokens});
-  if (!vocab.types.empty()) out.emplace_back(prefix + "token_type", GgufArray{vocab.types});
-  out.emplace_back(prefix + "merges", GgufArray{vocab.merges});
+  if (!vocab.tokens.empty()) {
+    out.emplace_back(prefix + "model", vocab.model);
+    out.emplace_back(prefix + "pre", vocab.pre);
+    out.emplace_back(prefix + "tokens", GgufArray{vocab.tokens});
+    if (!vocab.types.empty()) out.emplace_back(prefix + "token_type", GgufArray{vocab.types});
+    out.emplace_back(prefix + "merges", GgufArray{vocab.merges});
+    out.emplace_back(prefix + "add_space_prefix", vocab.add_space_prefix);
+  }
   const auto id = [&](std::string_view which, std::optional<std::int32_t> value) {
     if (value) {
       out.emplace_back(fmt::format("{}{}_token_id", prefix, which),
@@ -192,7 +195,6 @@ GgufMetadata gguf_vocab(const text::GgufVocab& vocab) {
   id("padding", vocab.pad);
   if (vocab.add_bos) out.emplace_back(prefix + "add_bos_token", *vocab.add_bos);
   if (vocab.add_eos) out.emplace_back(prefix + "add_eos_token", *vocab.add_eos);
-  out.emplace_back(prefix + "add_space_prefix", vocab.add_space_prefix);
   if (!vocab.chat_template.empty())
     out.emplace_back("tokenizer.chat_template", vocab.chat_template);
   return out;

@@ -20,7 +20,7 @@ std::string checkpoint_name(const std::filesystem::path& file_or_folder);
 /// The tokenizer that the metadata describes; empty when it describes none.
 std::optional<text::GgufVocab> vocab_in_gguf(const GgufFile& file);
 
-/// The metadata that describes a tokenizer.
+/// The metadata that describes a tokenizer; one without tokens is reduced to its special ids.
 GgufMetadata gguf_vocab(const text::GgufVocab& vocab);
 
 }  // namespace rose::model

@@ -1,3 +1,5 @@
+// Carry a model from one format into another.
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -178,16 +180,18 @@ GgufMetadata describe(const Checkpoint& source, const std::vector<Recipe>& recip
   const std::uint32_t type = file_type(recipes);
   out.emplace_back("general.file_type", type);
   if (type > 1 && type != 32) out.emplace_back("general.quantization_version", std::uint32_t{2});
-  if (!options.tokenizer) return out;
-  text::GgufVocab vocab = read_vocab(source);
+  text::GgufVocab vocab;
+  if (options.tokenizer) vocab = read_vocab(source);
   const std::vector<std::int32_t>& eos = source.config.eos_ids;
   if (!eos.empty()) vocab.eos = eos[0];
   if (!vocab.bos) vocab.bos = source.config.bos_id;
   for (auto& entry : gguf_vocab(vocab)) out.push_back(std::move(entry));
-  if (eos.size() > 1)
+  if (eos.size() > 1) {
     out.emplace_back("tokenizer.ggml.eot_token_id", static_cast<std::uint32_t>(eos[1]));
-  if (eos.size() > 2)
+  }
+  if (eos.size() > 2) {
     out.emplace_back("tokenizer.ggml.eom_token_id", static_cast<std::uint32_t>(eos[2]));
+  }
   return out;
 }
 

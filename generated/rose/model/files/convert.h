@@ -1,3 +1,5 @@
+// Carry a model from one format into another.
+
 #pragma once
 
 #include <cstdint>

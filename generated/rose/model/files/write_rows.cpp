@@ -1,3 +1,5 @@
+// Write one stored tensor from its canonical parts.
+
 #include <fmt/format.h>
 
 #include <algorithm>
