@@ -59,6 +59,8 @@ set(ROSE_OUTPUTS
   rose/model/files/config.cpp
   rose/model/files/config.h
   rose/model/files/config_gguf.cpp
+  rose/model/files/convert.cpp
+  rose/model/files/convert.h
   rose/model/files/gguf.cpp
   rose/model/files/gguf.h
   rose/model/files/names.cpp
@@ -68,6 +70,8 @@ set(ROSE_OUTPUTS
   rose/model/files/stored_tensor.cpp
   rose/model/files/stored_tensor.h
   rose/model/files/tensor_source.h
+  rose/model/files/write_rows.cpp
+  rose/model/files/write_rows.h
   rose/model/forward.cpp
   rose/model/forward.h
   rose/model/generate.h
@@ -136,6 +140,7 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/02-probability-and-information
   1-foundations/03-automatic-differentiation
   1-foundations/05-the-transformer
+  1-foundations/06-weights-on-disk
   1-foundations/11-quantised-blocks)
 set(ROSE_EXAMPLES
   e4m3-table-example)
@@ -212,6 +217,8 @@ set(ROSE_FILES
   rose/model/files/config.cpp
   rose/model/files/config.h
   rose/model/files/config_gguf.cpp
+  rose/model/files/convert.cpp
+  rose/model/files/convert.h
   rose/model/files/gguf.cpp
   rose/model/files/gguf.h
   rose/model/files/names.cpp
@@ -221,6 +228,8 @@ set(ROSE_FILES
   rose/model/files/stored_tensor.cpp
   rose/model/files/stored_tensor.h
   rose/model/files/tensor_source.h
+  rose/model/files/write_rows.cpp
+  rose/model/files/write_rows.h
   rose/model/forward.cpp
   rose/model/forward.h
   rose/model/generate.h
@@ -288,4 +297,5 @@ set(ROSE_FILES
   tests/1-foundations/02-probability-and-information_test.cpp
   tests/1-foundations/03-automatic-differentiation_test.cpp
   tests/1-foundations/05-the-transformer_test.cpp
+  tests/1-foundations/06-weights-on-disk_test.cpp
   tests/1-foundations/11-quantised-blocks_test.cpp)
