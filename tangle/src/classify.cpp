@@ -63,6 +63,7 @@ void unknown_key(const KeyValue& pair, std::string_view role, std::string_view a
 /// Reads the classes: at most one role, and the flags.
 const RoleClass& read_classes(Fence& fence, Diagnostics& diagnostics) {
   const RoleClass* role = fence.language == "bench" ? &table_class : nullptr;
+  if (fence.faulty) return role ? *role : code_class;
   for (const ClassName& name : fence.attributes.classes) {
     if (name.name == "append") fence.append = true;
     if (name.name == "replace") fence.replace = true;
@@ -72,6 +73,7 @@ const RoleClass& read_classes(Fence& fence, Diagnostics& diagnostics) {
                                     [&](const RoleClass& entry) { return entry.name == name.name; });
     if (found == role_classes.end()) {
       unknown_class(name, diagnostics);
+      fence.faulty = true;
     } else if (role && role != &*found) {
       diagnostics.error("two-roles", name.span, "a fence has one role; this one is already a " + std::string(role->name));
     } else {
@@ -80,6 +82,7 @@ const RoleClass& read_classes(Fence& fence, Diagnostics& diagnostics) {
   }
   if (fence.append && fence.replace) {
     diagnostics.error("two-roles", fence.attributes.span, "a chunk is appended or replaced, not both");
+    fence.faulty = true;
   }
   return role ? *role : code_class;
 }
@@ -131,16 +134,17 @@ void classify(Fence& fence, Diagnostics& diagnostics) {
   if (fence.attributes.span.source == nullptr) {
     const bool untold = is_cpp(fence.language) && !fence.lines.quoted && !fence.lines.broken;
     if (untold && fence.info.text().find('{') == std::string_view::npos) {
-      diagnostics.error("untold-listing", fence.info, "C++ in the book is built, or says that it is not")
-          .help("give it an id and a role; {.sketch} when it is only to be looked at");
+      diagnostics.error("untold-listing", fence.info, "this C++ does not say whether it is part of the program")
+          .help("give it an id, or {.sketch} when it is only to be looked at");
     }
     return;
   }
   const RoleClass& role = read_classes(fence, diagnostics);
   fence.role = role.role;
+  if (fence.faulty) return;
   check_keys(fence, role, diagnostics);
   const bool nameless = fence.role == Role::sketch || fence.role == Role::output;
-  if (fence.id().empty() && !nameless) {
+  if (fence.attributes.id_span.source == nullptr && !nameless) {
     diagnostics.error("missing-id", fence.info, "this chunk needs an id: {#id …}");
   }
   check_language(fence, diagnostics);

@@ -10,6 +10,9 @@
 namespace tangle {
 namespace {
 
+/// Where the previous texts of changed outputs are kept; nothing reads it.
+constexpr const char* replaced_folder = "build/replaced";
+
 bool same_folder(std::string a, std::string b) {
   const auto plain = [](std::string& path) {
     while (path.starts_with("./")) path.erase(0, 2);
@@ -85,7 +88,8 @@ int run_emit(const Options& options) {
   if (!options.lines.empty()) add_line_directives(session.program, options.out, session.outputs);
   const Transaction transaction = plan(options.out, session.outputs, diagnostics);
   warn_about_foreign(transaction, diagnostics);
-  if (!diagnostics.failed()) apply(transaction, diagnostics);
+  const bool special = !same_folder(options.out, "generated");
+  if (!diagnostics.failed()) apply(transaction, special ? "" : replaced_folder, diagnostics);
   if (!diagnostics.failed() && !options.map.empty()) save(options.map, source_map_json(session.program, session.outputs), diagnostics);
   if (!diagnostics.failed() && !options.book_json.empty()) {
     save(options.book_json, book_json(session.program, session.outputs), diagnostics);

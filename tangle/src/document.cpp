@@ -68,6 +68,7 @@ void read_info(Fence& fence, Diagnostics& diagnostics) {
     diagnostics.error("no-language", {fence.info.source, at, fence.info.end},
                       "the language word comes first, before the attributes")
         .help("write ```cpp {#id}: then the forge highlights the chunk");
+    fence.faulty = true;
   } else if (info[brace - 1] != ' ' && info[brace - 1] != '\t') {
     diagnostics.error("no-space", {fence.info.source, at, at + 1},
                       "a space is missing between the language and the attributes");

@@ -44,6 +44,7 @@ struct Fence {
   bool append = false;   ///< continues a chunk of an earlier chapter
   bool replace = false;  ///< supersedes a chunk of an earlier chapter
   bool plain = false;    ///< the title does not become a comment
+  bool faulty = false;   ///< its attributes were refused, so what follows from them is not reported
   std::string_view language;
   Attributes attributes;
   FenceLines lines;

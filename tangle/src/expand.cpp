@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t widest_comment = 100;  // columns
 
 std::string_view first_line(std::string_view body) {
+  if (body.starts_with("#!")) body.remove_prefix(std::min(body.find('\n'), body.size()));
   while (body.starts_with('\n')) body.remove_prefix(1);
   return trimmed(body.substr(0, body.find('\n')));
 }

@@ -106,11 +106,7 @@ void Scanner::block_line() {
   if (content.column >= container + 4 || !opens_fence(content, fence)) return;
   fence.quoted = quoted;
   fence.after_marker = marked;
-  if (fence.broken) {
-    fences_.push_back(fence);
-  } else {
-    fence_body(fence);
-  }
+  fence_body(fence);
 }
 
 /// Follows raw HTML blocks, in which backticks mean nothing. True when the line belongs to one.

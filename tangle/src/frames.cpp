@@ -49,7 +49,8 @@ std::string includes(const Program& program, const Document& document) {
 
 }  // namespace
 
-void test_file(const Program& program, Output& output, const std::vector<std::uint32_t>& chunks) {
+void test_file(const Program& program, Output& output, const std::vector<std::uint32_t>& chunks,
+               std::string_view otherwise) {
   const Chunk& head = program.chunks[chunks.front()];
   const Document& document = program.book->chapters[head.parts.front().chapter];
   const std::string title(document.front.text("title").empty() ? document.name : document.front.text("title"));
@@ -65,7 +66,7 @@ void test_file(const Program& program, Output& output, const std::vector<std::ui
     const Chunk& chunk = program.chunks[index];
     const Fence& fence = program.fence(chunk.parts[chunk.first_live]);
     std::string ns(fence.attributes.value("ns"));
-    if (ns.empty() && head.role != Role::test) ns = open;  // an exercise's parts share its namespace
+    if (ns.empty()) ns = otherwise;
     if (!any || ns != open) {
       close();
       if (!ns.empty()) out.frame("\nnamespace " + ns + " {\nnamespace {\n");

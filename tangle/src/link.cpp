@@ -42,9 +42,7 @@ class Linker {
     if (fence.id().empty() || fence.role == Role::listing || fence.role == Role::table) return;
     const auto [at, fresh] = program_.by_id.try_emplace(fence.id(), static_cast<std::uint32_t>(program_.chunks.size()));
     if (fresh) {
-      if (fence.append || fence.replace) {
-        nothing_to_change(fence);
-      }
+      if ((fence.append || fence.replace) && !fence.faulty) nothing_to_change(fence);
       program_.chunks.push_back({fence.id(), fence.role, {}, 0, {}, {}, {}});
     }
     Chunk& chunk = program_.chunks[at->second];
@@ -179,7 +177,9 @@ class Linker {
   void unused() {
     for (const Chunk& chunk : program_.chunks) {
       if (chunk.role != Role::code || !chunk.file.empty() || !chunk.used_by.empty()) continue;
-      diagnostics_.error("unused-chunk", program_.fence(chunk.parts.front()).place(),
+      const Fence& first = program_.fence(chunk.parts.front());
+      if (first.faulty || first.attributes.find("file")) continue;
+      diagnostics_.error("unused-chunk", first.place(),
                          "nothing uses the chunk \"" + std::string(chunk.id) + "\"")
           .help("refer to it with a line <<" + std::string(chunk.id) + ">>, give it file=, or make it a .sketch");
     }

@@ -28,7 +28,7 @@ std::string list_text(const Session& session) {
     for (const Output& output : session.outputs) {
       if (output.kind == OutputKind::list || output.chapter != c) continue;
       const std::uint32_t lines = output.map.empty() ? 0 : output.map.back().line + output.map.back().lines - 1;
-      files += "  " + output.path + "  " + std::string(kind_name(output.kind)) + ", " + std::to_string(lines) + " lines\n";
+      files += "  " + output.path + "  " + std::string(kind_name(output.kind)) + ", " + std::to_string(lines) + (lines == 1 ? " line\n" : " lines\n");
     }
     if (!files.empty()) out += std::string(session.book.chapters[c].name) + "\n" + files;
   }

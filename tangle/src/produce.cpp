@@ -112,12 +112,13 @@ class Producer {
           .help("add a chunk {#… .test of=\"" + std::string(chunk.id) + "\"}");
     }
     if (diagnostics_.failed()) return;
+    const std::string_view ns = first(chunk).attributes.value("ns");
     const std::string stem = "exercises/" + std::string(chunk.id);
     std::vector<std::uint32_t> chunks{index};
     chunks.insert(chunks.end(), tests.begin(), tests.end());
-    test_file(program_, add(OutputKind::exercise, stem + "_stub" + ending, chunk), chunks);
+    test_file(program_, add(OutputKind::exercise, stem + "_stub" + ending, chunk), chunks, ns);
     chunks.front() = solutions.front();
-    test_file(program_, add(OutputKind::solution, stem + "_solution" + ending, chunk), chunks);
+    test_file(program_, add(OutputKind::solution, stem + "_solution" + ending, chunk), chunks, ns);
   }
 
   /// The test files of a chapter: one for C++, one for CUDA where it has such tests.

@@ -30,17 +30,19 @@ std::size_t sequence_length(std::string_view text, std::size_t at) {
   return 0;
 }
 
+/// Insertions, deletions, changes and swaps of neighbours that turn `a` into `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
+    next[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t change = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
+      next[j] = std::min({row[j - 1] + (a[i - 1] != b[j - 1]), row[j] + 1, next[j - 1] + 1});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) next[j] = std::min(next[j], before[j - 2] + 1);
     }
+    std::swap(before, row);
+    std::swap(row, next);
   }
   return row[b.size()];
 }
@@ -98,7 +100,7 @@ std::vector<std::string_view> nearest(std::string_view word,
                                       const std::vector<std::string_view>& candidates,
                                       std::size_t most) {
   if (word.size() > 100) return {};
-  const std::size_t limit = std::max<std::size_t>(1, word.size() / 3);
+  const std::size_t limit = (word.size() + 1) / 3;  // of a word of one letter nothing is near
   std::vector<std::pair<std::size_t, std::string_view>> near;
   for (const std::string_view candidate : candidates) {
     if (candidate.size() > word.size() + limit || word.size() > candidate.size() + limit) continue;

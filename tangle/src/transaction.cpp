@@ -92,6 +92,14 @@ void remove_empty_folders(const std::string& folder, std::string path) {
   }
 }
 
+/// Puts a copy of a file that is about to go into `keep`. A failure costs the copy, nothing else.
+void keep_old(const std::string& folder, const std::string& path, const std::string& keep) {
+  if (keep.empty()) return;
+  const std::string target = keep + "/" + path;
+  if (!make_folders(target.substr(0, target.rfind('/'))).empty()) return;
+  if (const auto text = read_file(folder + "/" + path, false)) write_file_atomic(target, *text);
+}
+
 std::string_view line_at(std::string_view text, std::size_t begin) {
   return begin >= text.size() ? std::string_view("(the end of the file)") : text.substr(begin, text.find('\n', begin) - begin);
 }
@@ -122,13 +130,15 @@ Transaction plan(const std::string& folder, const std::vector<Output>& outputs, 
   return Planner(folder, outputs, diagnostics).run();
 }
 
-void apply(const Transaction& transaction, Diagnostics& diagnostics) {
+void apply(const Transaction& transaction, const std::string& keep, Diagnostics& diagnostics) {
   const auto fail = [&](const std::string& path, const std::string& why) {
     if (!why.empty()) diagnostics.error("cannot-write", {}, transaction.folder + "/" + path + ": " + why);
     return !why.empty();
   };
   for (const std::string& path : transaction.leftovers) ::unlink((transaction.folder + "/" + path).c_str());
+  for (const Output* output : transaction.changed) keep_old(transaction.folder, output->path, keep);
   for (const std::string& path : transaction.removed) {
+    keep_old(transaction.folder, path, keep);
     ::unlink((transaction.folder + "/" + path).c_str());
     remove_empty_folders(transaction.folder, path);
   }
