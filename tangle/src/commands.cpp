@@ -89,7 +89,7 @@ int run_emit(const Options& options) {
   const Transaction transaction = plan(options.out, session.outputs, diagnostics);
   warn_about_foreign(transaction, diagnostics);
   const bool special = !same_folder(options.out, "generated");
-  if (!diagnostics.failed()) apply(transaction, special ? "" : replaced_folder, diagnostics);
+  if (!diagnostics.failed()) apply(transaction, diagnostics, special ? "" : replaced_folder);
   if (!diagnostics.failed() && !options.map.empty()) save(options.map, source_map_json(session.program, session.outputs), diagnostics);
   if (!diagnostics.failed() && !options.book_json.empty()) {
     save(options.book_json, book_json(session.program, session.outputs), diagnostics);

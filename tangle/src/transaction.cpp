@@ -130,7 +130,7 @@ Transaction plan(const std::string& folder, const std::vector<Output>& outputs, 
   return Planner(folder, outputs, diagnostics).run();
 }
 
-void apply(const Transaction& transaction, const std::string& keep, Diagnostics& diagnostics) {
+void apply(const Transaction& transaction, Diagnostics& diagnostics, const std::string& keep) {
   const auto fail = [&](const std::string& path, const std::string& why) {
     if (!why.empty()) diagnostics.error("cannot-write", {}, transaction.folder + "/" + path + ": " + why);
     return !why.empty();

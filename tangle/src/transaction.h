@@ -23,7 +23,7 @@ Transaction plan(const std::string& folder, const std::vector<Output>& outputs, 
 
 /// Writes what is missing or changed, removes what is no longer produced, leaves foreign files alone. With `keep`
 /// not empty, the replaced and removed files are moved there first, so that an edit made in the wrong place is not lost.
-void apply(const Transaction& transaction, const std::string& keep, Diagnostics& diagnostics);
+void apply(const Transaction& transaction, Diagnostics& diagnostics, const std::string& keep = {});
 
 /// One error for each difference, at the chapter line that it comes from.
 void report_drift(const Program& program, const Transaction& transaction, Diagnostics& diagnostics);
