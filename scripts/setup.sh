@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what RoseLLM needs and the machine lacks. Safe to run again: a second run does nothing and takes a moment.
 #
-#   scripts/setup.sh [--profile build|test] [--dry-run]
+#   scripts/setup.sh [--profile build|test|bench] [--dry-run]
 #
 #   build   compilers, libraries, LibTorch and the default model: enough for `make build` and `make demo`
 #   test    also clang 16 and the programs that the tests compare ours with (the default)
+#   bench   also the programs that benches are measured against, compiled for this machine (llama.cpp)
 #
 # Debian packages are installed with apt-get, as root or through sudo; without either, the script prints the command that
 # is needed and stops. Everything else goes to a user cache, $ROSE_CACHE (default: $XDG_CACHE_HOME/rosellm or
@@ -22,16 +23,16 @@ fail() { printf 'set-up: %s\n' "$@" >&2; exit 1; }
 
 while [ $# -gt 0 ]; do
   case $1 in
-    --profile) [ $# -ge 2 ] || fail "--profile needs a name: build or test"; profile=$2; shift 2 ;;
+    --profile) [ $# -ge 2 ] || fail "--profile needs a name: build, test or bench"; profile=$2; shift 2 ;;
     --dry-run) dry_run=1; shift ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) fail "unknown argument '$1'; see $0 --help" ;;
   esac
 done
 case $profile in
   build | demo) profile=build; debian_lists=(debian-build.txt); python_lists=(build.txt) ;;
-  test) debian_lists=(debian-build.txt debian-test.txt); python_lists=(build.txt test.txt) ;;
-  *) fail "unknown profile '$profile': build or test" ;;
+  test | bench) debian_lists=(debian-build.txt debian-test.txt); python_lists=(build.txt test.txt) ;;
+  *) fail "unknown profile '$profile': build, test or bench" ;;
 esac
 
 cache=${ROSE_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set, and neither is ROSE_CACHE}/.cache}/rosellm}
@@ -39,12 +40,26 @@ torch=$(sed -n 's/^torch==\([0-9.]*\).*/\1/p' "$lists/build.txt")
 venv=$cache/venv-torch-$torch
 boost=$cache/boost-1.81
 started=$SECONDS
+heart=""
+trap '[ -z "$heart" ] || kill "$heart" 2>/dev/null || true' EXIT
+
+# Says every half minute what a command prints, while a long step runs; stop it with `quiet`.
+heartbeat() {
+  while sleep 30 >/dev/null 2>&1; do say "still at it: $("$@")"; done 9>&- &
+  heart=$!
+}
+quiet() {
+  kill "$heart" 2>/dev/null && wait "$heart" 2>/dev/null
+  true
+}
+unpacked() { echo "$(du -sm "$venv" | cut -f1) MB unpacked"; }
+apt_progress() { grep -c '^Setting up' "$cache/apt.log" | sed 's/$/ Debian packages set up/'; }
 
 # --- Debian packages ------------------------------------------------------------------------------------------------
 
 names() { sed 's/#.*//' "${@/#/$lists/}" | tr -s ' \n' '\n' | sed '/^$/d'; }
 
-installed() { dpkg-query -W -f='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^installed //p'; }
+installed() { { dpkg-query -W -f='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null || true; } | sed -n 's/^installed //p'; }
 
 missing_packages() {
   local all have
@@ -111,16 +126,21 @@ debian_step() {
     sed -n 's/^Need to get \(.*\) of archives.*/\1/p') || true
   say "installing ${#missing[@]} Debian packages and what they depend on (download: ${size:-none}): ${missing[*]}"
   [ "$dry_run" = 1 ] && return
+  : >"$cache/apt.log"
+  heartbeat apt_progress
   as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
     -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 "${missing[@]}" >"$cache/apt.log" 2>&1 ||
-    { tail -n 30 "$cache/apt.log" >&2; fail "apt-get install failed; the whole log is $cache/apt.log"; }
+    { quiet; tail -n 30 "$cache/apt.log" >&2; fail "apt-get install failed; the whole log is $cache/apt.log"; }
+  quiet
 }
 
 # --- LibTorch, model, oracles ---------------------------------------------------------------------------------------
 
-# The pinned packages that the environment does not have, as "count megabytes".
+# python_missing PYTHON LIST…: the pinned packages that the environment does not have, as "count megabytes".
 python_missing() {
-  "$1" - "${python_lists[@]/#/$lists/}" <<'PYTHON'
+  local python=$1
+  shift
+  "$python" - "${@/#/$lists/}" <<'PYTHON'
 import importlib.metadata, re, sys
 have = {re.sub(r"[-_.]+", "-", d.metadata["Name"]).lower(): d.version for d in importlib.metadata.distributions()}
 here = "%d.%d" % sys.version_info[:2]
@@ -135,10 +155,6 @@ for path in sys.argv[1:]:
             size += int(pin[4])
 print(count, round(size / 1e6))
 PYTHON
-}
-
-report_growth() {
-  while [ ! -t 1 ] && sleep 30 >/dev/null 2>&1 9>&-; do say "still at it: $(du -sm "$1" | cut -f1) MB unpacked"; done
 }
 
 python_step() {
@@ -156,23 +172,35 @@ python_step() {
   fi
   local python=$venv/bin/python
   [ -x "$python" ] || python=/usr/bin/python3
-  read -r count megabytes < <(python_missing "$python")
+  read -r count megabytes < <(python_missing "$python" "${python_lists[@]}")
   if [ "$count" -gt 0 ]; then
     free=$(($(df -Pk "$cache" | awk 'NR == 2 { print $4 }') / 1000))
     [ "$free" -gt $((megabytes * 5 / 2 + 500)) ] ||
       fail "$cache has $free MB free; about $((megabytes * 5 / 2 + 500)) MB are needed" "ROSE_CACHE=/another/place names another place."
     say "installing $count Python packages into $venv (download: $megabytes MB, LibTorch $torch among them)"
     [ "$dry_run" = 1 ] && return
-    local quiet=--quiet
-    [ -t 1 ] && quiet=--progress-bar=on  # a terminal gets pip's own bars, a log a line now and then
-    report_growth "$venv" 9>&- &
-    local reporter=$!
-    PIP_USER=0 "$python" -m pip install --disable-pip-version-check $quiet --no-deps --no-compile \
+    local how=--quiet  # in a log, a line now and then; a terminal gets pip's own bars
+    if [ -t 1 ]; then how=--progress-bar=on; else heartbeat unpacked; fi
+    PIP_USER=0 "$python" -m pip install --disable-pip-version-check $how --no-deps --no-compile \
       --only-binary :all: --require-hashes "${python_lists[@]/#/-r$lists/}" ||
-      { kill "$reporter"; fail "pip could not install the pinned packages; its message is above"; }
-    kill "$reporter" 2>/dev/null
-    wait "$reporter" 2>/dev/null || true
+      { quiet; fail "pip could not install the pinned packages; its message is above"; }
+    quiet
   fi
+}
+
+peers_step() {
+  local peers=$cache/venv-peers count megabytes
+  [ -x "$peers/bin/python" ] || [ "$dry_run" = 1 ] || /usr/bin/python3 -m venv "$peers"
+  local python=$peers/bin/python
+  [ -x "$python" ] || python=/usr/bin/python3
+  read -r count megabytes < <(python_missing "$python" peers.txt)
+  [ "$count" -gt 0 ] || return 0
+  say "compiling llama.cpp and installing $count packages into $peers (download: $megabytes MB; some minutes of compiling)"
+  [ "$dry_run" = 1 ] && return
+  heartbeat echo compiling
+  PIP_USER=0 "$python" -m pip install --disable-pip-version-check --quiet --no-deps --require-hashes -r "$lists/peers.txt" ||
+    { quiet; fail "pip could not build the peers; its message is above"; }
+  quiet
 }
 
 links_step() {
@@ -210,6 +238,7 @@ else
   say "this is not a Debian: the README says which libraries the build looks for; going on with LibTorch and the model"
 fi
 python_step
+if [ "$profile" = bench ]; then peers_step; fi
 if [ "$dry_run" = 0 ]; then
   links_step
   printf '%s\n' "$state" >"$stamp"
