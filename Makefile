@@ -1,6 +1,7 @@
-# The verbs of RoseLLM. `make help` prints them. Everything made lands in build/, which is safe to delete.
+# The verbs of RoseLLM. `make help` prints them. Everything that is made lands in build/, which is safe to delete.
 #
-# Variables: PRESET (cpu), JOBS (all cores), ROSE_CACHE (where set-up keeps what it downloads), SETUP=0 (skip set-up).
+# Variables: JOBS (all cores), PRESET (cpu), CTEST (further ctest arguments), ROSE_CACHE (where set-up keeps what it
+# downloads), SETUP=0 (skip set-up).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -10,42 +11,72 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 PRESET ?= cpu
 JOBS ?= $(shell nproc)
 SETUP ?= 1
+CTEST ?=
 TREE := build/$(PRESET)
 TANGLE := build/bin/tangle
+PYTHON := $${ROSE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/rosellm}/venv/bin/python
+export JOBS TREE
 
-# Compiler messages, test failures and backtraces get the chapter line added to each generated/file:line, where the tangler can.
+# Compiler messages, failed tests and backtraces get the chapter line added to each generated/file:line.
 RESOLVE = if $(TANGLE) resolve --help >/dev/null 2>&1; then exec $(TANGLE) resolve; else exec cat; fi
 
 .PHONY: help
 help: ## what can be made
-	@echo "RoseLLM: a book that is also a program. Verbs:"
+	@echo "RoseLLM: a book that is also a program."
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-.PHONY: setup-build setup-test
-setup-build setup-test: setup-%:
-	@if [ "$(SETUP)" != 0 ] && [ -x scripts/setup.sh ]; then scripts/setup.sh --profile $*; fi
+.PHONY: setup-build setup-test setup-bench
+setup-build setup-test setup-bench: setup-%:
+	@[ "$(SETUP)" = 0 ] || scripts/setup.sh --profile $*
+
+.PHONY: $(TANGLE)
+$(TANGLE):
+	@[ -f build/tangle/build.ninja ] || cmake -S tangle -B build/tangle -G Ninja -DCMAKE_BUILD_TYPE=Release \
+	  -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(CURDIR)/build/bin" >/dev/null
+	@ninja -C build/tangle -j $(JOBS) --quiet tangle
 
 .PHONY: tangle
-tangle: ## turn the chapters into generated/
-	@if [ -f tangle/CMakeLists.txt ]; then \
-	  [ -f build/tangle/build.ninja ] || cmake -S tangle -B build/tangle -G Ninja -DCMAKE_BUILD_TYPE=Release \
-	    -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(CURDIR)/build/bin" -Wno-dev >/dev/null; \
-	  ninja -C build/tangle -j $(JOBS) --quiet tangle; \
-	  $(TANGLE) emit; \
-	fi
+tangle: setup-build $(TANGLE) ## turn the chapters into generated/
+	@$(TANGLE) emit
 
-.PHONY: configure
-configure: tangle
-	@[ -f $(TREE)/build.ninja ] || cmake --preset $(PRESET)
+.PHONY: stitch
+stitch: setup-build $(TANGLE) ## take edits made in generated/ back into the chapters
+	@$(TANGLE) stitch
+
+$(TREE)/build.ninja: | tangle
+	@cmake --preset $(PRESET)
 
 .PHONY: build
-build: setup-build configure ## compile everything that the book and the tests contain
+build: tangle | $(TREE)/build.ninja ## compile everything that the book and the tests contain
 	@ninja -C $(TREE) -j $(JOBS) 2>&1 | { $(RESOLVE); }
 
 .PHONY: test
-test: setup-test configure ## set up, build, and run every test that needs no GPU
-	@ninja -C $(TREE) -j $(JOBS) 2>&1 | { $(RESOLVE); }
+test: setup-test build ## set up, build, and run every test that needs no GPU
 	@ctest --preset $(PRESET) -j $(JOBS) $(CTEST) 2>&1 | { $(RESOLVE); }
+
+.PHONY: test-gpu
+test-gpu: setup-test tangle ## build with CUDA and run the tests that need a GPU
+	@[ -f build/cuda/build.ninja ] || cmake --preset cuda
+	@ninja -C build/cuda -j $(JOBS) 2>&1 | { $(RESOLVE); }
+	@ctest --preset cuda --no-tests=ignore $(CTEST) 2>&1 | { $(RESOLVE); }
+
+.PHONY: bench
+bench: setup-bench tangle | $(TREE)/build.ninja ## run one bench and record it: make bench BENCH=id (without an id: list them)
+	@$(PYTHON) benchmarks/run.py --tree $(TREE) $(or $(BENCH),--list)
+
+.PHONY: bench-gpu
+bench-gpu: setup-test tangle ## run and record the benches that need a GPU
+	@[ -f build/cuda/build.ninja ] || cmake --preset cuda
+	@$(PYTHON) benchmarks/run.py --tree build/cuda --gpu
+
+.PHONY: check
+check: setup-test build ## find drift, broken links, wrong numbers, format and lint errors
+	@scripts/check.sh 2>&1 | { $(RESOLVE); }
+
+.PHONY: demo
+demo: setup-build tangle | $(TREE)/build.ninja ## a short tour: a model answers, a small one learns
+	@ninja -C $(TREE) -j $(JOBS) rose rose-engine 2>&1 | { $(RESOLVE); }
+	@scripts/demo.sh
 
 .PHONY: clean
 clean: ## delete build/

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# `make demo`: a short tour that asks nothing. It needs what `make demo` builds, and no network.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+bin=${TREE:-build/cpu}/bin
+cache=${ROSE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rosellm}
+model=${ROSE_MODEL:-$cache/models/SmolLM2-135M-Instruct.Q4_1.gguf}
+
+title() { printf '\n\033[1m%s\033[0m\n' "$1" | if [ -t 1 ]; then cat; else sed 's/\x1b\[[0-9;]*m//g'; fi; }
+shown() { printf '$ %s\n' "$*" | sed "s|$cache|~/.cache/rosellm|; s|$bin/||"; "$@"; }
+
+title "1. A model answers"
+echo "SmolLM2-135M-Instruct, 135 million parameters in 4 bits, on this machine's processor, by the code of the book:"
+shown "$bin/rose" chat --model "$model" --temperature 0 "Explain in two sentences why the sky is blue."
+
+title "2. A model learns"
+echo "A transformer small enough to watch, on the text of this book. The loss is in nats per token; it should fall:"
+shown "$bin/rose" train --demo
+
+title "3. Where each piece is explained"
+cat <<'MAP'
+  how text becomes numbers, and numbers text    book/1-foundations/04-tokenization.md
+  how a chat becomes one text                   book/1-foundations/08-chat-templates.md
+  what a transformer computes                   book/1-foundations/05-the-transformer.md
+  what lies in a model file                     book/1-foundations/06-weights-on-disk.md
+  how the next word is chosen                   book/1-foundations/07-first-words.md
+  how derivatives are computed                  book/1-foundations/03-automatic-differentiation.md
+  how a model is trained                        book/1-foundations/09-a-first-training-run.md
+  how all this is a book                        book/0-orientation/04-how-the-book-tangles.md
+Change a number in a chapter, run `make test`, and see what it does.
+MAP
