@@ -7,6 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+.NOTPARALLEL:
 
 PRESET ?= cpu
 JOBS ?= $(shell nproc)
@@ -32,7 +33,7 @@ setup-build setup-test setup-bench: setup-%:
 .PHONY: $(TANGLE)
 $(TANGLE):
 	@[ -f build/tangle/build.ninja ] || cmake -S tangle -B build/tangle -G Ninja -DCMAKE_BUILD_TYPE=Release \
-	  -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(CURDIR)/build/bin" >/dev/null
+	  -DCMAKE_CXX_COMPILER_LAUNCHER="$$(command -v ccache)" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(CURDIR)/build/bin" >/dev/null
 	@ninja -C build/tangle -j $(JOBS) --quiet tangle
 
 .PHONY: tangle
@@ -61,7 +62,7 @@ test-gpu: setup-test tangle ## build with CUDA and run the tests that need a GPU
 	@ctest --preset cuda --no-tests=ignore $(CTEST) 2>&1 | { $(RESOLVE); }
 
 .PHONY: bench
-bench: setup-bench tangle | $(TREE)/build.ninja ## run one bench and record it: make bench BENCH=id (without an id: list them)
+bench: $(if $(BENCH),setup-bench,setup-test) tangle | $(TREE)/build.ninja ## run one bench and record it: make bench BENCH=id (without an id: list them)
 	@$(PYTHON) benchmarks/run.py --tree $(TREE) $(or $(BENCH),--list)
 
 .PHONY: bench-gpu

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # `make check`: everything that is wrong without a test failing. Runs every step, then says which failed.
 #
-#   scripts/check.sh [--fast]     --fast leaves out clang-tidy
+#   scripts/check.sh [--static]     --static leaves out what needs a build: the values that tests write, and clang-tidy
 #
-# Steps: drift (book against generated/), format, book (links, citations, numbers), records, tidy.
+# Steps: drift (book against generated/), format, shell, book (links, citations, numbers), records, tidy.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tangle=build/bin/tangle
 tree=${TREE:-build/cpu}
 jobs=${JOBS:-$(nproc)}
-fast=0
-[ "${1:-}" = --fast ] && fast=1
+static=0
+[ "${1:-}" = --static ] && static=1
 cache=${ROSE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rosellm}
 python=$cache/venv/bin/python
 failed=()
@@ -50,9 +50,9 @@ tidy() {
 step drift drift
 step format format
 step shell shell
-step book "$python" scripts/check_book.py
+step book "$python" scripts/check_book.py $([ $static = 0 ] || echo --static)
 step records "$python" benchmarks/run.py --check
-if [ $fast = 0 ]; then step tidy tidy; fi
+if [ $static = 0 ]; then step tidy tidy; fi
 
 if [ ${#failed[@]} -gt 0 ]; then
   printf 'check: FAILED: %s\n' "${failed[*]}"

@@ -238,9 +238,13 @@ else
   say "this is not a Debian: the README says which libraries the build looks for; going on with LibTorch and the model"
 fi
 python_step
-if [ "$profile" = bench ]; then peers_step; fi
+if [ "$dry_run" = 0 ]; then links_step; fi
+if [ "$profile" = bench ]; then
+  exec 9>"$cache/.lock-peers"  # compiling takes minutes, and nobody else has to wait for it
+  flock 9
+  peers_step
+fi
 if [ "$dry_run" = 0 ]; then
-  links_step
   printf '%s\n' "$state" >"$stamp"
   say "done in $((SECONDS - started)) s"
 fi
