@@ -134,6 +134,70 @@ void turn(Row& x, const float* norm, std::int32_t position, const Config& config
 namespace rose::model {
 namespace {
 
+// And take its logits.
+std::vector<Row> plain_logits(const WeightSet& weights, std::span<const std::int32_t> ids) {
+  const Config& c = weights.config();
+  const RopeSetup rope = rope_setup(c);
+  const bool centred = c.norm == NormKind::layernorm;
+  const auto embedding_row = [](const kernels::MatrixView& m, std::int32_t i) {
+    const auto* row = static_cast<const float*>(m.data) + i * m.cols;
+    return Row(row, row + m.cols);
+  };
+  const auto grow = [](Row& x, const Row& y) {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  };
+  std::vector<Row> x;
+  for (std::size_t t = 0; t < ids.size(); ++t) {
+    x.push_back(embedding_row(weights.embed(), ids[t]));
+    if (c.family == Family::gpt2) grow(x[t], embedding_row(weights.pos_embed(), static_cast<std::int32_t>(t)));
+  }
+  for (const LayerWeights& l : weights.layers()) {
+    std::vector<Row> q, k, v;
+    for (std::size_t t = 0; t < x.size(); ++t) {
+      const Row read = normal(x[t], l.attn_norm, l.attn_norm_bias, c, centred);
+      q.push_back(times(read, l.q, l.q_bias)), k.push_back(times(read, l.k, l.k_bias)), v.push_back(times(read, l.v, l.v_bias));
+      turn(q[t], l.q_norm, static_cast<std::int32_t>(t), c, rope);
+      turn(k[t], l.k_norm, static_cast<std::int32_t>(t), c, rope);
+    }
+    for (std::size_t t = 0; t < x.size(); ++t) {
+      Row mixed(q[t].size());
+      for (std::int64_t h = 0; h < c.heads; ++h) {
+        const auto d = static_cast<std::size_t>(c.head_dim), at = static_cast<std::size_t>(h) * d;
+        const std::size_t from = static_cast<std::size_t>(h * c.kv_heads / c.heads) * d;
+        Row weight(t + 1);
+        for (std::size_t j = 0; j <= t; ++j) {
+          for (std::size_t i = 0; i < d; ++i) weight[j] += q[t][at + i] * k[j][from + i] / std::sqrt(static_cast<double>(d));
+        }
+        const double highest = *std::ranges::max_element(weight);
+        double total = 0.0;
+        for (double& w : weight) total += w = std::exp(w - highest);
+        for (std::size_t j = 0; j <= t; ++j) {
+          for (std::size_t i = 0; i < d; ++i) mixed[at + i] += weight[j] / total * v[j][from + i];
+        }
+      }
+      grow(x[t], times(mixed, l.o, l.o_bias));
+      const Row read = normal(x[t], l.ffn_norm, l.ffn_norm_bias, c, centred);
+      Row up = times(read, l.up, l.up_bias);
+      const Row gate = l.gate.data == nullptr ? Row() : times(read, l.gate, l.gate_bias);
+      for (std::size_t i = 0; i < up.size(); ++i) {
+        const double z = up[i];
+        if (!gate.empty()) up[i] = gate[i] / (1.0 + std::exp(-gate[i])) * z;
+        else if (c.activation == Activation::gelu) up[i] = 0.5 * z * std::erfc(-z / std::numbers::sqrt2);
+        else up[i] = 0.5 * z * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (z + 0.044715 * z * z * z)));
+      }
+      grow(x[t], times(up, l.down, l.down_bias));
+    }
+  }
+  for (Row& row : x) row = times(normal(row, weights.norm(), weights.norm_bias(), c, centred), weights.head(), nullptr);
+  return x;
+}
+
+}  // namespace
+}  // namespace rose::model
+
+namespace rose::model {
+namespace {
+
 // Every family and option agrees with double precision.
 std::vector<Config> variety() {
   std::vector<Config> list;
@@ -261,7 +325,7 @@ TEST(WeightSet, LoadsByNameAndNamesWhatIsWrong) {
   checkpoint.config = config;
   for (const Parameter& p : source->parameters()) {
     checkpoint.tensors.push_back({.name = p.name, .dtype = p.dtype, .shape = p.shape,
-                                  .data = static_cast<const std::byte*>(p.data), .bytes = p.view().bytes()});
+                                  .data = static_cast<const std::byte*>(p.data), .bytes = p.view().bytes(), .owner = source});
   }
   const auto loaded = load_weights(checkpoint);
   EXPECT_EQ(loaded->embed().data, source->embed().data);  // in place
@@ -281,7 +345,7 @@ TEST(WeightSet, LoadsByNameAndNamesWhatIsWrong) {
   EXPECT_THAT(complaint([](Checkpoint& c) { c.tensors.erase(c.tensors.begin() + 3); }), testing::HasSubstr("is missing"));
   EXPECT_THAT(complaint([](Checkpoint& c) { c.tensors[0].shape[0] = 96; }),
               testing::HasSubstr("tensor embed.weight is [96, 32] where the configuration implies [97, 32]"));
-  EXPECT_THAT(complaint([](Checkpoint& c) { c.tensors.push_back({.name = "layers.0.attn.sinks"}); }),
+  EXPECT_THAT(complaint([](Checkpoint& c) { c.tensors.emplace_back().name = "layers.0.attn.sinks"; }),
               testing::HasSubstr("layers.0.attn.sinks belongs to no part of this model"));
 }
 
@@ -291,21 +355,21 @@ TEST(WeightSet, LoadsByNameAndNamesWhatIsWrong) {
 // Count every allocation of the process.
 std::atomic<std::int64_t> allocations{0};
 
-void* operator new(std::size_t size) {
+[[gnu::noinline]] void* operator new(std::size_t size) {
   ++allocations;
   if (void* p = std::malloc(size)) return p;
   throw std::bad_alloc();
 }
-void* operator new(std::size_t size, std::align_val_t align) {
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t align) {
   ++allocations;
   const auto unit = static_cast<std::size_t>(align);
   if (void* p = std::aligned_alloc(unit, (size + unit - 1) / unit * unit)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 /// LibTorch's allocator, counted.
 class CountingAllocator : public c10::Allocator {
