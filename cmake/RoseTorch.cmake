@@ -45,12 +45,19 @@ if(NOT DEFINED ROSE_TORCH OR NOT ROSE_TORCH STREQUAL "OFF")
     # The companions of the wheel (nvidia/*/lib beside torch/), for the linker; the loader finds them by run path.
     file(GLOB _rose_nvidia "${_rose_torch_found}/../nvidia/*/lib")
     if(NOT TARGET rose::torch)
+      # The wheel ships other libraries' headers beside its own, fmt among them in another version than the system's:
+      # look into LibTorch's folders alone.
+      set(_rose_torch_include "${CMAKE_BINARY_DIR}/torch-include")
+      file(MAKE_DIRECTORY "${_rose_torch_include}")
+      foreach(_folder IN ITEMS ATen c10 torch caffe2)
+        file(CREATE_LINK "${_rose_torch_found}/include/${_folder}" "${_rose_torch_include}/${_folder}" SYMBOLIC)
+      endforeach()
       add_library(rose::c10 SHARED IMPORTED)
       set_target_properties(rose::c10 PROPERTIES IMPORTED_LOCATION "${_rose_torch_found}/lib/libc10.so")
       add_library(rose::torch SHARED IMPORTED)
       set_target_properties(rose::torch PROPERTIES
         IMPORTED_LOCATION "${_rose_torch_found}/lib/libtorch_cpu.so"
-        INTERFACE_INCLUDE_DIRECTORIES "${_rose_torch_found}/include;${_rose_torch_found}/include/torch/csrc/api/include"
+        INTERFACE_INCLUDE_DIRECTORIES "${_rose_torch_include};${_rose_torch_include}/torch/csrc/api/include"
         INTERFACE_LINK_LIBRARIES rose::c10)
       foreach(_dir IN LISTS _rose_nvidia)
         set_property(TARGET rose::torch APPEND PROPERTY INTERFACE_LINK_OPTIONS "LINKER:-rpath-link,${_dir}")

@@ -2,44 +2,9 @@
 
 #include "rose/model/budget.h"
 
-#include <fmt/format.h>
+#include "rose/model/files/names.h"
 
 namespace rose::model {
-
-// List every tensor that a configuration implies.
-std::vector<ExpectedTensor> expected_tensors(const Config& config) {
-  const std::int64_t c = config.hidden, f = config.ffn;
-  const std::int64_t q = config.heads * config.head_dim, kv = config.kv_heads * config.head_dim;
-  std::vector<ExpectedTensor> list;
-  const auto matrix = [&](const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
-    list.push_back({name + ".weight", {out, in}});
-    if (bias) list.push_back({name + ".bias", {out}});
-  };
-  const auto norm = [&](const std::string& name, std::int64_t width, bool bias) {
-    list.push_back({name + ".weight", {width}});
-    if (bias) list.push_back({name + ".bias", {width}});
-  };
-  const bool centred = config.norm == NormKind::layernorm;
-  matrix("embed", config.vocab_size, c, false);
-  if (config.family == Family::gpt2) matrix("pos_embed", config.max_positions, c, false);
-  for (std::int64_t i = 0; i < config.layers; ++i) {
-    const std::string layer = fmt::format("layers.{}.", i);
-    norm(layer + "attn_norm", c, centred);
-    matrix(layer + "attn.q", q, c, config.qkv_bias);
-    matrix(layer + "attn.k", kv, c, config.qkv_bias);
-    matrix(layer + "attn.v", kv, c, config.qkv_bias);
-    matrix(layer + "attn.o", c, q, config.o_bias);
-    if (config.qk_norm) norm(layer + "attn.q_norm", config.head_dim, false);
-    if (config.qk_norm) norm(layer + "attn.k_norm", config.head_dim, false);
-    norm(layer + "ffn_norm", c, centred);
-    if (config.family != Family::gpt2) matrix(layer + "ffn.gate", f, c, config.mlp_bias);
-    matrix(layer + "ffn.up", f, c, config.mlp_bias);
-    matrix(layer + "ffn.down", c, f, config.mlp_bias);
-  }
-  norm("norm", c, centred);
-  if (!config.tied_head) matrix("head", config.vocab_size, c, false);
-  return list;
-}
 
 // Add them up.
 std::int64_t parameter_count(const Config& config) {

@@ -3,21 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "rose/model/files/config.h"
 
 namespace rose::model {
-
-/// One tensor that a configuration implies; a linear weight is [out, in].
-struct ExpectedTensor {
-  std::string name;
-  std::vector<std::int64_t> shape;
-};
-
-/// All of them in canonical order: embedding, layers ascending, final norm, head unless it is tied.
-std::vector<ExpectedTensor> expected_tensors(const Config& config);
 
 /// Parameters in all, and those that a token is multiplied with (matrices and head; not the lookup tables).
 std::int64_t parameter_count(const Config& config);

@@ -1,3 +1,5 @@
+// Continue a prompt, token by token.
+
 #include "rose/model/generate.h"
 
 #include <fmt/format.h>

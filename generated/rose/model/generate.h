@@ -40,7 +40,7 @@ class Generator {
 
   /// Continue prompt [P]. on_token is called with each new id as soon as it is known; returning false stops.
   /// The longest prefix shared with what the cache already holds is not computed again (the bits are the same).
-  /// Throws core::Error (invalid_argument) for an empty prompt, one that leaves no room in the context, or an unknown id.
+  /// Throws core::Error (invalid_argument) for an empty prompt, one longer than the context, or an unknown id.
   Generation generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
                       const std::function<bool(std::int32_t)>& on_token = {});
 
@@ -49,7 +49,7 @@ class Generator {
   const WeightSet& weights() const { return *weights_; }
 
  private:
-  std::int32_t next(std::span<const float> hidden_row, const Sampling& sampling, std::int64_t position);
+  std::span<const float> advance(std::span<const std::int32_t> ids);  ///< logits after the last of ids
 
   std::shared_ptr<const WeightSet> weights_;
   KvCache cache_;

@@ -1,3 +1,5 @@
+// Choose the next token.
+
 #include "rose/model/sample.h"
 
 #include <fmt/format.h>

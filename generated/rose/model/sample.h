@@ -28,7 +28,10 @@ class Sampler {
   std::int32_t choose(std::span<const float> logits, const Sampling& sampling, std::int64_t position);
 
  private:
-  std::vector<std::pair<float, std::int32_t>> candidates_;
+  /// The tokens that top-k and top-p keep, most likely first; total is the mass of all.
+  std::span<std::pair<float, std::int32_t>> most_likely_first(const Sampling& sampling, double total);
+
+  std::vector<std::pair<float, std::int32_t>> candidates_;  ///< weight relative to the most likely, id
 };
 
 }  // namespace rose::model

@@ -14,8 +14,8 @@
 #include "rose/core/error.h"
 #include "rose/core/rng.h"
 #include "rose/kernels/quant.h"
-#include "rose/model/budget.h"
 #include "rose/model/files/checkpoint.h"
+#include "rose/model/files/names.h"
 
 namespace rose::model {
 

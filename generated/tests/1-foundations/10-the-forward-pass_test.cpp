@@ -1,19 +1,27 @@
+// Tests of the chapter "The forward pass, assembled".
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -25,18 +33,24 @@
 #include <string_view>
 #include <thread>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "rose/model/budget.h"
-#include "rose/model/weights.h"
-#include "rose/model/kv_cache.h"
-#include "rose/model/forward.h"
-#include "ATen/ops/empty.h"
-#include "c10/core/CPUAllocator.h"
-#include "rose/core/rng.h"
+#include <ATen/ops/empty.h>
+#include <c10/core/CPUAllocator.h>
+#include <cstdlib>
+#include <new>
+#include <numbers>
+
 #include "rose/core/error.h"
+#include "rose/core/rng.h"
+#include "rose/model/budget.h"
 #include "rose/model/files/checkpoint.h"
+#include "rose/model/forward.h"
+#include "rose/model/kv_cache.h"
+#include "rose/model/weights.h"
 
 namespace rose::model {
 namespace {
@@ -83,12 +97,6 @@ std::vector<std::int32_t> counted(std::int32_t first, std::size_t n) {
   return positions;
 }
 
-}  // namespace
-}  // namespace rose::model
-
-namespace rose::model {
-namespace {
-
 // Run the model in double precision, the slow and obvious way.
 using Row = std::vector<double>;
 
@@ -127,12 +135,6 @@ void turn(Row& x, const float* norm, std::int32_t position, const Config& config
     }
   }
 }
-
-}  // namespace
-}  // namespace rose::model
-
-namespace rose::model {
-namespace {
 
 // And take its logits.
 std::vector<Row> plain_logits(const WeightSet& weights, std::span<const std::int32_t> ids) {
@@ -192,12 +194,6 @@ std::vector<Row> plain_logits(const WeightSet& weights, std::span<const std::int
   return x;
 }
 
-}  // namespace
-}  // namespace rose::model
-
-namespace rose::model {
-namespace {
-
 // Every family and option agrees with double precision.
 std::vector<Config> variety() {
   std::vector<Config> list;
@@ -245,12 +241,6 @@ TEST(Forward, AgreesWithDoublePrecisionInEveryFamily) {
   }
 }
 
-}  // namespace
-}  // namespace rose::model
-
-namespace rose::model {
-namespace {
-
 // A sequence has the same bits alone, in company, in chunks and token by token.
 TEST(Forward, BitsDoNotDependOnTheCompany) {
   core::ThreadPool pool(2), single(1);
@@ -282,12 +272,6 @@ TEST(Forward, BitsDoNotDependOnTheCompany) {
   }
 }
 
-}  // namespace
-}  // namespace rose::model
-
-namespace rose::model {
-namespace {
-
 // What cannot be meant is refused.
 TEST(Forward, RefusesWhatCannotBeMeant) {
   const Config config = tiny(Family::llama);
@@ -309,12 +293,6 @@ TEST(Forward, RefusesWhatCannotBeMeant) {
   EXPECT_THAT(attempt({1}, {2048}, {0, 1}), testing::HasSubstr("outside the model's 2048 positions"));
   EXPECT_THAT(attempt({1, 2}, {0, 1}, {0, 3}), testing::HasSubstr("same tokens"));
 }
-
-}  // namespace
-}  // namespace rose::model
-
-namespace rose::model {
-namespace {
 
 // Weights load by name, and say what is wrong with them.
 TEST(WeightSet, LoadsByNameAndNamesWhatIsWrong) {
@@ -384,6 +362,7 @@ class CountingAllocator : public c10::Allocator {
  private:
   c10::Allocator* inner_ = c10::GetDefaultCPUAllocator();
 };
+
 namespace rose::model {
 namespace {
 
@@ -417,4 +396,3 @@ TEST(Forward, DecodingAllocatesNothingAfterTheFirstToken) {
 
 }  // namespace
 }  // namespace rose::model
-
