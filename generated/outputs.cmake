@@ -74,9 +74,11 @@ set(ROSE_OUTPUTS
   rose/model/files/write_rows.h
   rose/model/forward.cpp
   rose/model/forward.h
+  rose/model/generate.cpp
   rose/model/generate.h
   rose/model/kv_cache.cpp
   rose/model/kv_cache.h
+  rose/model/sample.cpp
   rose/model/sample.h
   rose/model/weights.cpp
   rose/model/weights.h
@@ -141,6 +143,7 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/03-automatic-differentiation
   1-foundations/05-the-transformer
   1-foundations/06-weights-on-disk
+  1-foundations/10-the-forward-pass
   1-foundations/11-quantised-blocks)
 set(ROSE_EXAMPLES
   e4m3-table-example)
@@ -151,6 +154,7 @@ set(ROSE_EXERCISES
   kahan)
 set(ROSE_BENCHES)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
+set(ROSE_LINKS_1-foundations/10-the-forward-pass torch)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   examples/e4m3-table-example.cpp
@@ -232,9 +236,11 @@ set(ROSE_FILES
   rose/model/files/write_rows.h
   rose/model/forward.cpp
   rose/model/forward.h
+  rose/model/generate.cpp
   rose/model/generate.h
   rose/model/kv_cache.cpp
   rose/model/kv_cache.h
+  rose/model/sample.cpp
   rose/model/sample.h
   rose/model/weights.cpp
   rose/model/weights.h
@@ -298,4 +304,5 @@ set(ROSE_FILES
   tests/1-foundations/03-automatic-differentiation_test.cpp
   tests/1-foundations/05-the-transformer_test.cpp
   tests/1-foundations/06-weights-on-disk_test.cpp
+  tests/1-foundations/10-the-forward-pass_test.cpp
   tests/1-foundations/11-quantised-blocks_test.cpp)
