@@ -185,6 +185,7 @@ class Side:
     def close(self):
         self.process.stdin.close()
         self.process.wait(timeout=60)
+        self.process.stdout.close()
 
 
 def summary(values):

@@ -16,6 +16,7 @@ if(EXISTS "${ROSE_CACHE_DIR}/boost-1.81/usr")
   list(PREPEND CMAKE_PREFIX_PATH "${ROSE_CACHE_DIR}/boost-1.81/usr")
 endif()
 
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # for a project that has RoseLLM as a subdirectory
 set(_rose_missing "")
 macro(_rose_need package debian)
   find_package(${package} ${ARGN} QUIET)
@@ -31,7 +32,7 @@ macro(_rose_need_library name library header debian)
     find_path(ROSE_${name}_INCLUDE ${header})
     mark_as_advanced(ROSE_${name}_LIBRARY ROSE_${name}_INCLUDE)
     if(ROSE_${name}_LIBRARY AND ROSE_${name}_INCLUDE)
-      add_library(rose::${name} UNKNOWN IMPORTED)
+      add_library(rose::${name} UNKNOWN IMPORTED GLOBAL)
       set_target_properties(rose::${name} PROPERTIES IMPORTED_LOCATION "${ROSE_${name}_LIBRARY}"
         INTERFACE_INCLUDE_DIRECTORIES "${ROSE_${name}_INCLUDE}")
     else()

@@ -52,9 +52,9 @@ if(NOT DEFINED ROSE_TORCH OR NOT ROSE_TORCH STREQUAL "OFF")
       foreach(_folder IN ITEMS ATen c10 torch caffe2)
         file(CREATE_LINK "${_rose_torch_found}/include/${_folder}" "${_rose_torch_include}/${_folder}" SYMBOLIC)
       endforeach()
-      add_library(rose::c10 SHARED IMPORTED)
+      add_library(rose::c10 SHARED IMPORTED GLOBAL)
       set_target_properties(rose::c10 PROPERTIES IMPORTED_LOCATION "${_rose_torch_found}/lib/libc10.so")
-      add_library(rose::torch SHARED IMPORTED)
+      add_library(rose::torch SHARED IMPORTED GLOBAL)
       set_target_properties(rose::torch PROPERTIES
         IMPORTED_LOCATION "${_rose_torch_found}/lib/libtorch_cpu.so"
         INTERFACE_INCLUDE_DIRECTORIES "${_rose_torch_include};${_rose_torch_include}/torch/csrc/api/include"
@@ -67,9 +67,9 @@ if(NOT DEFINED ROSE_TORCH OR NOT ROSE_TORCH STREQUAL "OFF")
     # The CUDA half, where a toolkit is used and the wheel's own CUDA companions (cuDNN for one) are there to load.
     file(GLOB _rose_cudnn "${_rose_torch_found}/../nvidia/cudnn/lib/libcudnn.so*" "${_rose_torch_found}/lib/libcudnn*")
     if(ROSE_HAVE_CUDA AND _rose_cudnn AND EXISTS "${_rose_torch_found}/lib/libtorch_cuda.so" AND NOT TARGET rose::torch_cuda)
-      add_library(rose::c10_cuda SHARED IMPORTED)
+      add_library(rose::c10_cuda SHARED IMPORTED GLOBAL)
       set_target_properties(rose::c10_cuda PROPERTIES IMPORTED_LOCATION "${_rose_torch_found}/lib/libc10_cuda.so")
-      add_library(rose::torch_cuda SHARED IMPORTED)
+      add_library(rose::torch_cuda SHARED IMPORTED GLOBAL)
       set_target_properties(rose::torch_cuda PROPERTIES
         IMPORTED_LOCATION "${_rose_torch_found}/lib/libtorch_cuda.so"
         INTERFACE_LINK_LIBRARIES "rose::c10_cuda;rose::torch")
