@@ -44,6 +44,12 @@ tangle: setup-build $(TANGLE) ## turn the chapters into generated/
 stitch: setup-build $(TANGLE) ## take edits made in generated/ back into the chapters
 	@$(TANGLE) stitch
 
+.PHONY: fmt
+fmt: setup-test $(TANGLE) ## format the C++ of the chapters and of the tests
+	@git ls-files -- 'tangle/*.h' 'tangle/*.cpp' 'tests/*.h' 'tests/*.cpp' 'benchmarks/*.h' | grep -v '/corpus/\|/golden/' | \
+	  xargs -r clang-format-16 -i
+	@$(TANGLE) fmt
+
 $(TREE)/build.ninja: | tangle
 	@cmake --preset $(PRESET)
 

@@ -34,7 +34,15 @@ sources() { git ls-files -- 'generated/*.h' 'generated/*.cpp' 'generated/*.cu' '
 
 drift() { [ ! -x $tangle ] || $tangle check; }
 
-format() { sources | xargs -r clang-format-16 --dry-run -Werror; }
+format() {
+  local wrong
+  wrong=$(sources | xargs -r clang-format-16 --dry-run 2>&1 | sed -n 's/^\([^: ]*\):\([0-9]*\):[0-9]*: warning: .*/\1 \2/p' |
+    awk '!($1 in first) { first[$1] = $2; order[n++] = $1 } { count[$1]++ }
+         END { for (i = 0; i < n; i++) printf "%s:%s: error: not formatted, here and in %d places\n", order[i], first[order[i]], count[order[i]] }')
+  [ -z "$wrong" ] && return
+  printf '%s\nclang-format-16 -i, or for what the book tangles into `make fmt`, puts it right\n' "$wrong"
+  return 1
+}
 
 shell() { local file ok=0; for file in scripts/*.sh .ci/run $(git ls-files 'tests/*.sh'); do bash -n "$file" || ok=1; done; return $ok; }
 

@@ -31,7 +31,7 @@ while [ $# -gt 0 ]; do
 done
 case $profile in
   build | demo) profile=build; debian_lists=(debian-build.txt); python_lists=(build.txt) ;;
-  test | bench) debian_lists=(debian-build.txt debian-test.txt); python_lists=(build.txt test.txt) ;;
+  test | bench) debian_lists=(debian-build.txt debian-test.txt); python_lists=(build.txt test.txt vocabularies.txt) ;;
   *) fail "unknown profile '$profile': build, test or bench" ;;
 esac
 
@@ -49,8 +49,9 @@ heartbeat() {
   heart=$!
 }
 quiet() {
-  kill "$heart" 2>/dev/null && wait "$heart" 2>/dev/null
-  true
+  kill "$heart" 2>/dev/null || true
+  wait "$heart" 2>/dev/null || true
+  heart=""
 }
 unpacked() { echo "$(du -sm "$venv" | cut -f1) MB unpacked"; }
 apt_progress() { grep -c '^Setting up' "$cache/apt.log" | sed 's/$/ Debian packages set up/'; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rewrites build.txt and test.txt: every package pinned, with the hashes of its wheels for the Pythons below.
+"""Rewrites build.txt, test.txt and vocabularies.txt: every package pinned, with the hashes of its wheels for the Pythons below.
 
     python3 scripts/requirements/lock.py [NAME==VERSION ...]
 
@@ -74,6 +74,7 @@ def lock(name, constraints, deps, elsewhere=()):
 def main():
     pins = lock("build", sys.argv[1:], deps=False)
     lock("test", sys.argv[1:] + pins, deps=True, elsewhere=pins)
+    lock("vocabularies", sys.argv[1:], deps=False)
 
 
 if __name__ == "__main__":
