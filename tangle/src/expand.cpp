@@ -84,6 +84,7 @@ void Expander::blank_line() {
 
 void Expander::root(std::uint32_t index) {
   const Chunk& chunk = program_.chunks[index];
+  output_.text.reserve(chunk.bytes + chunk.bytes / 8);
   for (std::uint32_t p = chunk.first_live; p < chunk.parts.size(); ++p) {
     part(index, p, {}, p == chunk.first_live);
   }

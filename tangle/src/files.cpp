@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -36,6 +37,19 @@ class Descriptor {
 
 std::string reason(std::string_view what) { return std::string(what) + ": " + std::strerror(errno); }
 
+/// Reads until `size` bytes are there or the file ends. Returns how many, or -1.
+ssize_t read_up_to(int file, char* to, std::size_t size) {
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t got = ::read(file, to + done, size - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return -1;
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return static_cast<ssize_t>(done);
+}
+
 }  // namespace
 
 std::optional<std::string> read_file(const std::string& path, bool follow) {
@@ -43,16 +57,24 @@ std::optional<std::string> read_file(const std::string& path, bool follow) {
   struct stat info {};
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   std::string out(static_cast<std::size_t>(info.st_size), '\0');
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const ssize_t got = ::read(file.get(), out.data() + done, out.size() - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return std::nullopt;
-    if (got == 0) break;
-    done += static_cast<std::size_t>(got);
-  }
-  out.resize(done);
+  const ssize_t got = read_up_to(file.get(), out.data(), out.size());
+  if (got < 0) return std::nullopt;
+  out.resize(static_cast<std::size_t>(got));
   return out;
+}
+
+bool file_holds(const std::string& path, std::string_view text) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  if (file.get() < 0) return false;
+  std::array<char, 64 * 1024> buffer;
+  while (true) {
+    const ssize_t got = read_up_to(file.get(), buffer.data(), buffer.size());
+    if (got < 0) return false;
+    const auto size = static_cast<std::size_t>(got);
+    if (text.substr(0, size) != std::string_view(buffer.data(), size)) return false;
+    text.remove_prefix(size);
+    if (size < buffer.size()) return text.empty();
+  }
 }
 
 std::string write_file_atomic(const std::string& path, std::string_view text) {

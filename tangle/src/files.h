@@ -11,6 +11,9 @@ namespace tangle {
 /// Whole contents, or nothing when the file cannot be read. With `follow` false a symbolic link is not read.
 std::optional<std::string> read_file(const std::string& path, bool follow = true);
 
+/// Whether the file, no symbolic link, holds exactly `text`.
+bool file_holds(const std::string& path, std::string_view text);
+
 /// Writes beside the target and renames. Returns what went wrong, or an empty string.
 std::string write_file_atomic(const std::string& path, std::string_view text);
 

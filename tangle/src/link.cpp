@@ -20,6 +20,10 @@ class Linker {
   }
 
   Program run() {
+    std::size_t fences = 0;
+    for (const Document& document : book_.chapters) fences += document.fences.size();
+    program_.by_id.reserve(fences);
+    program_.chunks.reserve(fences);
     for (std::uint32_t c = 0; c < program_.chapters; ++c) {
       for (std::uint32_t f = 0; f < book_.chapters[c].fences.size(); ++f) add({c, f});
     }
@@ -43,7 +47,7 @@ class Linker {
     const auto [at, fresh] = program_.by_id.try_emplace(fence.id(), static_cast<std::uint32_t>(program_.chunks.size()));
     if (fresh) {
       if ((fence.append || fence.replace) && !fence.faulty) nothing_to_change(fence);
-      program_.chunks.push_back({fence.id(), fence.role, {}, 0, {}, {}, {}});
+      program_.chunks.push_back({fence.id(), fence.role, {}, 0, 0, {}, {}, {}});
     }
     Chunk& chunk = program_.chunks[at->second];
     if (!fresh && !joins(chunk, part)) return;
@@ -208,6 +212,7 @@ class Linker {
                          "this chunk expands to more than 64 MiB");
     }
     state_[index] = {State::Mark::done, std::min(below.bytes, largest + 1), below.height};
+    program_.chunks[index].bytes = state_[index].bytes;
   }
 
   /// Follows the last reference of the path to `target`, and adds what it holds to `below`.

@@ -2,7 +2,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#include <sys/mman.h>
+#endif
 
 #include "options.h"
 #include "text.h"
@@ -103,6 +110,23 @@ std::string parse(int count, char** words, Options& options) {
   return {};
 }
 
+/// Takes memory in few large pages: faulting small ones in costs a third of the time of a whole run.
+void prepare_heap() {
+#ifdef __GLIBC__
+  constexpr std::size_t huge_page = 2u << 20;
+  constexpr std::size_t heap = 12u << 20;
+  ::mallopt(M_TOP_PAD, static_cast<int>(heap));
+  ::mallopt(M_TRIM_THRESHOLD, static_cast<int>(2 * heap));
+  ::mallopt(M_MMAP_THRESHOLD, static_cast<int>(heap));
+  void* top = std::malloc(huge_page);  // more than there is, so that the heap grows by all of `heap`
+  const std::size_t address = reinterpret_cast<std::size_t>(top);
+  const std::size_t begin = (address + huge_page - 1) / huge_page * huge_page;
+  std::free(top);
+  static const std::unique_ptr<char[]> below(new char[begin - address + 1]);  // what follows is aligned
+  ::madvise(reinterpret_cast<void*>(begin), heap - huge_page, MADV_HUGEPAGE);
+#endif
+}
+
 int run(int count, char** words) {
   Options options;
   for (int i = 1; i < count; ++i) {
@@ -130,4 +154,7 @@ int run(int count, char** words) {
 }  // namespace
 }  // namespace tangle
 
-int main(int count, char** words) { return tangle::run(count, words); }
+int main(int count, char** words) {
+  tangle::prepare_heap();
+  return tangle::run(count, words);
+}

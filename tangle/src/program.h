@@ -27,6 +27,7 @@ struct Chunk {
   Role role = Role::code;
   std::vector<ChunkPart> parts;   ///< in reading order, superseded ones included
   std::uint32_t first_live = 0;   ///< parts before this one were replaced by a later chapter
+  std::uint64_t bytes = 0;        ///< about how long it is when expanded, titles and indentation not counted
   std::string file;               ///< output path of a root, or empty
   Span file_span;                 ///< where the path is written
   std::vector<std::uint32_t> used_by;  ///< chunks that hold a reference to this one, without repeats

@@ -55,8 +55,7 @@ class Planner {
       transaction_.missing.push_back(&output);
       return;
     }
-    const auto old = read_file(transaction_.folder + "/" + output.path, false);
-    if (!old || *old != output.text) transaction_.changed.push_back(&output);
+    if (!file_holds(transaction_.folder + "/" + output.path, output.text)) transaction_.changed.push_back(&output);
   }
 
   /// Refuses to write through symbolic links or over folders.

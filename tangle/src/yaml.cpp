@@ -190,8 +190,11 @@ class Reader {
 
   void quoted(YamlNode& out, char quote) {
     out.span.begin = ++at_;
-    while (at_ < end_ && text()[at_] != quote) {
-      if (quote == '"' && text()[at_] == '\\' && at_ + 1 < end_) ++at_;
+    const auto at = [&](std::uint32_t i) { return i < end_ ? text()[i] : '\0'; };
+    while (at_ < end_) {
+      const bool doubled = quote == '\'' && at(at_) == quote && at(at_ + 1) == quote;
+      if (at(at_) == quote && !doubled) break;
+      if (doubled || (quote == '"' && at(at_) == '\\' && at_ + 1 < end_)) ++at_;
       out.scalar += text()[at_++];
     }
     out.span.end = at_;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -77,7 +78,7 @@ TEST(Properties, SourceMapsCoverTheirOutputsAndPointAtTheSameLines) {
     RC_ASSERT(!diagnostics.failed());
     const Output& output = outputs.front();
     std::uint32_t next = 1;
-    for (const Run& run : output.map) {
+    for (const tangle::Run& run : output.map) {
       RC_ASSERT(run.line == next);
       next += run.lines;
     }
@@ -86,7 +87,7 @@ TEST(Properties, SourceMapsCoverTheirOutputsAndPointAtTheSameLines) {
     for (std::uint32_t line = 1; line < next; ++line) {
       const std::size_t end = output.text.find('\n', begin);
       const Origin origin = origin_of(program, output, line, 1);
-      if (origin.document && origin.run->kind == Run::Kind::body) {
+      if (origin.document && origin.run->kind == tangle::Run::Kind::body) {
         const Source& source = *origin.document->source;
         std::uint32_t at = 0;
         for (std::uint32_t i = 1; i < origin.line; ++i) at = line_around(source, at).end + 1;
