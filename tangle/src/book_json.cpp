@@ -13,6 +13,7 @@ class Writer {
     json_.open('{');
     json_.key("format").value(std::string_view("rosellm.book"));
     json_.key("version").value(std::int64_t{book_json_version});
+    json_.key("reader").value(pandoc_reader);
     json_.key("title").value(program_.book->title);
     parts();
     json_.key("chapters").open('[');
