@@ -4,6 +4,7 @@ set(ROSE_OUTPUTS
   labs/autodiff/vjp.h
   labs/evidence/values.h
   labs/information/information.h
+  labs/tangle/mini.h
   rose/core/error.cpp
   rose/core/error.h
   rose/core/files.cpp
@@ -137,6 +138,7 @@ set(ROSE_OUTPUTS
   rose/text/vocab_tiktoken.cpp
   rose/trainer/gradcheck.h)
 set(ROSE_CHAPTER_TESTS
+  0-orientation/04-how-the-book-tangles
   0-orientation/06-the-ground-floor
   1-foundations/01-tensors-and-floating-point
   1-foundations/02-probability-and-information
@@ -151,7 +153,8 @@ set(ROSE_EXAMPLE_OUTPUTS
   e4m3-table-example)
 set(ROSE_FAILS)
 set(ROSE_EXERCISES
-  kahan)
+  kahan
+  mini-tangle-unused)
 set(ROSE_BENCHES)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/10-the-forward-pass torch)
@@ -161,10 +164,13 @@ set(ROSE_FILES
   examples/e4m3-table-example.out
   exercises/kahan_solution.cpp
   exercises/kahan_stub.cpp
+  exercises/mini-tangle-unused_solution.cpp
+  exercises/mini-tangle-unused_stub.cpp
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
   labs/evidence/values.h
   labs/information/information.h
+  labs/tangle/mini.h
   outputs.cmake
   rose/core/error.cpp
   rose/core/error.h
@@ -298,6 +304,7 @@ set(ROSE_FILES
   rose/text/vocab_hf.cpp
   rose/text/vocab_tiktoken.cpp
   rose/trainer/gradcheck.h
+  tests/0-orientation/04-how-the-book-tangles_test.cpp
   tests/0-orientation/06-the-ground-floor_test.cpp
   tests/1-foundations/01-tensors-and-floating-point_test.cpp
   tests/1-foundations/02-probability-and-information_test.cpp
