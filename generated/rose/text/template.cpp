@@ -1,4 +1,4 @@
-// Keep template.cpp.
+// Parse, render, and say where it went wrong.
 
 #include "rose/text/template.h"
 
@@ -24,7 +24,8 @@ namespace {
 core::Error located(const jinja::LocatedFailure& failure, std::string_view text) {
   const std::size_t at = std::min<std::size_t>(failure.at, text.size());
   const std::size_t line_start = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
-  const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1;
+  const auto line =
+      std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1;
   const auto column = jinja::count_code_points(text.substr(line_start, at - line_start)) + 1;
   std::string_view shown = text.substr(at);
   shown = shown.substr(0, std::min(shown.find('\n'), jinja::byte_offset(shown, 40)));
@@ -40,7 +41,8 @@ core::Error located(const jinja::LocatedFailure& failure, std::string_view text)
 ChatTemplate::ChatTemplate(std::string source) {
   auto program = std::make_shared<Program>();
   if (const std::size_t bad = jinja::invalid_utf8_at(source); bad != std::string::npos) {
-    throw core::Error(core::Code::corrupt, "the template is not UTF-8 at byte " + std::to_string(bad))
+    throw core::Error(core::Code::corrupt,
+                      "the template is not UTF-8 at byte " + std::to_string(bad))
         .in("chat template");
   }
   program->text = jinja::normalize_newlines(source);
@@ -71,7 +73,9 @@ std::string ChatTemplate::render(const boost::json::object& context, const Limit
   }
 }
 
-const std::string& ChatTemplate::source() const { return program_->source; }
+const std::string& ChatTemplate::source() const {
+  return program_->source;
+}
 
 // Tell a template what Hugging Face would tell it.
 boost::json::object chat_context(const boost::json::array& messages, const ChatOptions& options) {

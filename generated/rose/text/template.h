@@ -1,4 +1,4 @@
-// Keep template.h.
+// Write a conversation as a model was trained to read it.
 
 #pragma once
 
@@ -36,8 +36,8 @@ class ChatTemplate {
 struct ChatOptions {
   bool add_generation_prompt = true;  ///< end with the opening of the assistant's turn
   std::string bos_token, eos_token;
-  boost::json::array tools;    ///< as in the OpenAI API: {"type": "function", "function": {...}}
-  boost::json::object extra;   ///< more variables, such as {"enable_thinking": false}
+  boost::json::array tools;   ///< as in the OpenAI API: {"type": "function", "function": {...}}
+  boost::json::object extra;  ///< more variables, such as {"enable_thinking": false}
 };
 
 boost::json::object chat_context(const boost::json::array& messages, const ChatOptions& options);

@@ -1,9 +1,9 @@
-// Keep template_access.cpp.
+// Reach into values.
 
 #include <algorithm>
 #include <array>
 
-#include "rose/text/template_interpreter.h"
+#include "rose/text/template_natives.h"
 #include "rose/text/template_unicode.h"
 
 namespace rose::text::jinja {
@@ -11,26 +11,23 @@ namespace {
 
 // Find a method, unless it would change what it is called on.
 std::optional<Value> method(const Value& of, std::string_view name) {
-  static constexpr std::string_view kMutators[] = {"append", "clear",      "pop",     "reverse",
-                                                   "insert", "sort",       "extend",  "remove",
+  static constexpr std::string_view kMutators[] = {"append", "clear",      "pop",    "reverse",
+                                                   "insert", "sort",       "extend", "remove",
                                                    "update", "setdefault", "popitem"};
   const Native* native = find_method(of, name);
   if (native == nullptr) {
     const bool list_only = name == "append" || name == "reverse" || name == "insert" ||
                            name == "sort" || name == "extend" || name == "remove";
     const bool dict_only = name == "update" || name == "setdefault" || name == "popitem";
-    const bool mutable_kind = (of.is(Kind::list) && !dict_only) || (of.is(Kind::dict) && !list_only);
+    const bool mutable_kind =
+        (of.is(Kind::list) && !dict_only) || (of.is(Kind::dict) && !list_only);
     if (mutable_kind && std::count(std::begin(kMutators), std::end(kMutators), name)) {
       return Value::undefined("a template may not change a list or dictionary in place ('" +
                               std::string(name) + "'): make a new one, or use a namespace");
     }
     return std::nullopt;
   }
-  auto function = std::make_shared<Function>();
-  function->native = native;
-  function->self = of;
-  function->depth = of.depth();
-  return Value::object(Kind::function, std::move(function));
+  return bound_method(*native, of);
 }
 
 std::string described(const Value& of, std::string_view name) {
@@ -46,8 +43,7 @@ std::optional<Value> own_attribute(const Value& of, std::string_view name) {
     return found ? std::optional<Value>(*found) : std::nullopt;
   }
   if (auto bound = method(of, name)) return bound;
-  if (of.is(Kind::loop)) return of.as<Loop>().attribute(name);
-  if (of.is(Kind::macro) && name == "name") return Value(of.as<Macro>().definition->text);
+  if (of.is(Kind::loop) || of.is(Kind::macro)) return of.as<Object>().attribute(name);
   return std::nullopt;
 }
 
@@ -121,10 +117,9 @@ struct Bounds {
   std::int64_t start, step, size;
 };
 
-std::optional<Bounds> bounds(std::int64_t n, const Value& start, const Value& stop,
-                             const Value& step) {
+Bounds bounds(std::int64_t n, const Value& start, const Value& stop, const Value& step) {
   for (const Value* bound : {&start, &stop, &step}) {
-    if (!bound->is(Kind::none) && !bound->is_integer()) return std::nullopt;
+    if (!bound->is(Kind::none)) to_index(*bound, "a bound of a slice");
   }
   const std::int64_t by = step.is(Kind::none) ? 1 : step.integer();
   if (by == 0) fail("the step of a slice cannot be zero");
@@ -150,32 +145,31 @@ Value slice(const Value& of, const Value& start, const Value& stop, const Value&
   if (of.is(Kind::undefined)) fail(of.text());
   const bool text = of.is(Kind::string);
   if (!text && !of.is(Kind::list) && !of.is(Kind::tuple) && !of.is(Kind::range)) {
-    return Value::undefined("'" + std::string(type_name(of)) + "' object cannot be sliced");
+    fail("'" + std::string(type_name(of)) + "' object cannot be sliced");
   }
   if (text) meter.work(of.text().size());
-  const auto range = bounds(*length(of), start, stop, step);
-  if (!range) return Value::undefined("the bounds of a slice must be integers");
+  const Bounds range = bounds(*length(of), start, stop, step);
   if (of.is(Kind::range)) {
     const Range& from = of.as<Range>();
     auto part = std::make_shared<Range>();
-    part->size = range->size;
-    part->start = range->size == 0 ? from.start : from.start + range->start * from.step;
-    part->step = range->size < 2 ? from.step : from.step * range->step;
+    part->size = range.size;
+    part->start = range.size == 0 ? from.start : from.start + range.start * from.step;
+    part->step = range.size < 2 ? from.step : from.step * range.step;
     return Value::object(Kind::range, std::move(part));
   }
-  if (text && range->step == 1) {
-    const std::size_t begin = byte_offset(of.text(), static_cast<std::size_t>(range->start));
+  if (text && range.step == 1) {
+    const std::size_t begin = byte_offset(of.text(), static_cast<std::size_t>(range.start));
     const std::string_view rest = std::string_view(of.text()).substr(begin);
-    return Value(rest.substr(0, byte_offset(rest, static_cast<std::size_t>(range->size))));
+    return Value(rest.substr(0, byte_offset(rest, static_cast<std::size_t>(range.size))));
   }
   const std::vector<Value> letters = text ? collect(of, meter) : std::vector<Value>();
   const std::vector<Value>& items = text ? letters : of.items();
   std::vector<Value> out;
   std::string joined;
-  for (std::int64_t i = 0, at = range->start; i < range->size; ++i, at += range->step) {
+  for (std::int64_t i = 0, at = range.start; i < range.size; ++i, at += range.step) {
     const Value& picked = items[static_cast<std::size_t>(at)];
     text ? void(joined += picked.text()) : out.push_back(picked);
-    if (i + 1 == range->size) break;  // the next position may not exist, nor fit
+    if (i + 1 == range.size) break;  // the next position may not exist, nor fit
   }
   if (text) return Value(std::move(joined));
   meter.work(out.size() * sizeof(Value));

@@ -1,4 +1,4 @@
-// Keep template_ast.h.
+// The tree of a template.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Keep template_execute.cpp.
+// Execute statements.
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ Interpreter::Flow Interpreter::run(const Block& block, const ScopePtr& scope, Wr
 
 Interpreter::Flow Interpreter::run(const Stmt& stmt, const ScopePtr& scope, Writer& out) {
   const Nest nest(depth_);
-  meter_.step();
+  meter().step();
   at_ = stmt.at;
   switch (stmt.kind) {
     case StmtKind::data: out << stmt.text; return Flow::on;
@@ -26,7 +26,7 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt, const ScopePtr& scope, Writ
       if (value.is(Kind::string)) {
         out << value.text();
       } else if (!value.is(Kind::undefined)) {
-        out << str(value, meter_);
+        out << str(value, meter());
       }
       return Flow::on;
     }
@@ -41,7 +41,7 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt, const ScopePtr& scope, Writ
     case StmtKind::macro: scope->set(stmt.text, make_macro(stmt, scope)); return Flow::on;
     case StmtKind::call_block: {
       const Value caller = make_macro(stmt, scope);
-      out << str(eval_call(*stmt.expr, scope, &caller), meter_);
+      out << str(eval_call(*stmt.expr, scope, &caller), meter());
       return Flow::on;
     }
     case StmtKind::filter_block: return run_filter_block(stmt, scope, out);
@@ -63,7 +63,7 @@ Interpreter::Flow Interpreter::run_branch(const Stmt& stmt, const ScopePtr& scop
 // Run a loop; each turn has a scope of its own.
 Interpreter::Flow Interpreter::run_loop(const Stmt& stmt, const ScopePtr& scope, Writer& out,
                                         const Value& over, std::int64_t depth0) {
-  const auto cursor = std::make_shared<Cursor>(over, meter_);
+  const auto cursor = std::make_shared<Cursor>(over, meter());
   const auto loop = std::make_shared<Loop>();
   loop->depth = kDataNesting;  // a container cannot hold it: its values come and go
   loop->depth0 = depth0;
@@ -96,62 +96,6 @@ Interpreter::Flow Interpreter::run_loop(const Stmt& stmt, const ScopePtr& scope,
   return run(stmt.otherwise, std::make_shared<Scope>(scope), out);
 }
 
-// Answer what a template asks about its loop.
-bool Loop::advance() {
-  std::optional<Value> item = ahead ? std::exchange(ahead, std::nullopt) : source();
-  if (!item) return false;
-  ++index0;
-  before = std::exchange(current, std::move(*item));
-  return true;
-}
-
-const std::optional<Value>& Loop::peek() {
-  if (!ahead) ahead = source();
-  return ahead;
-}
-
-std::int64_t Loop::length() {
-  if (!known_length) {
-    std::vector<Value> rest;
-    while (auto item = source()) rest.push_back(std::move(*item));
-    known_length = static_cast<std::int64_t>(rest.size()) + index0 + 1 + (ahead ? 1 : 0);
-    source = [rest = std::move(rest), i = std::size_t{0}]() mutable -> std::optional<Value> {
-      if (i == rest.size()) return std::nullopt;
-      return rest[i++];
-    };
-  }
-  return *known_length;
-}
-
-Value Loop::attribute(std::string_view name) {
-  if (name == "index") return Value(index0 + 1);
-  if (name == "index0") return Value(index0);
-  if (name == "first") return Value(index0 == 0);
-  if (name == "last") return Value(!peek().has_value());
-  if (name == "length") return Value(length());
-  if (name == "revindex") return Value(length() - index0);
-  if (name == "revindex0") return Value(length() - index0 - 1);
-  if (name == "depth") return Value(depth0 + 1);
-  if (name == "depth0") return Value(depth0);
-  if (name == "previtem") {
-    return index0 == 0 ? Value::undefined("there is no previous item") : before;
-  }
-  if (name == "nextitem") {
-    return peek() ? *peek() : Value::undefined("there is no next item");
-  }
-  return Value::undefined("'loop' has no attribute '" + std::string(name) + "'");
-}
-
-Value Interpreter::call_loop(Loop& loop, Arguments& arguments) {
-  if (loop.statement == nullptr) fail("only a loop marked 'recursive' can be called, while it runs");
-  if (arguments.positional.size() != 1 || !arguments.keyword.empty()) {
-    fail("loop(...) takes one argument");
-  }
-  Writer out(meter_);
-  run_loop(*loop.statement, loop.scope, out, arguments.positional[0], loop.depth0 + 1);
-  return Value(out.take());
-}
-
 // Assign to names, tuples of names and attributes of namespaces.
 void Interpreter::check_namespaces(const Target& target, const ScopePtr& scope) {
   for (const Target& item : target.items) check_namespaces(item, scope);
@@ -172,13 +116,14 @@ void Interpreter::assign(const Target& target, Value value, Scope& scope, const 
       at_ = target.at;
       if (target.attribute.starts_with('_')) fail("names that begin with '_' are reserved");
       const Value* space = lookup->find(target.name);
-      if (space == nullptr || !space->is(Kind::space)) fail("'" + target.name + "' is no namespace");
+      if (space == nullptr || !space->is(Kind::space))
+        fail("'" + target.name + "' is no namespace");
       space->as<Space>().attributes.set(Value(target.attribute), std::move(value));
       return;
     }
     case Target::Kind::tuple: {
       at_ = target.at;
-      const std::vector<Value> items = collect(value, meter_);
+      const std::vector<Value> items = collect(value, meter());
       if (items.size() != target.items.size()) {
         fail("cannot unpack " + std::to_string(items.size()) + " values into " +
              std::to_string(target.items.size()) + " names");
@@ -191,7 +136,7 @@ void Interpreter::assign(const Target& target, Value value, Scope& scope, const 
 }
 
 Value Interpreter::make_namespace(Dict attributes) {
-  meter_.work(sizeof(Space));
+  meter().work(sizeof(Space));
   auto space = std::make_shared<Space>();
   space->attributes = std::move(attributes);
   spaces_.push_back(space);
@@ -201,7 +146,7 @@ Value Interpreter::make_namespace(Dict attributes) {
 // Render a block into a value, or through a filter.
 Interpreter::Flow Interpreter::run_set_block(const Stmt& stmt, const ScopePtr& scope) {
   const auto inner = std::make_shared<Scope>(scope);
-  Writer text(meter_);
+  Writer text(meter());
   if (const Flow flow = run(stmt.body, inner, text); flow != Flow::on) return flow;
   Value value(text.take());
   check_namespaces(stmt.target, scope);
@@ -213,9 +158,9 @@ Interpreter::Flow Interpreter::run_set_block(const Stmt& stmt, const ScopePtr& s
 Interpreter::Flow Interpreter::run_filter_block(const Stmt& stmt, const ScopePtr& scope,
                                                 Writer& out) {
   const auto inner = std::make_shared<Scope>(scope);
-  Writer text(meter_);
+  Writer text(meter());
   if (const Flow flow = run(stmt.body, inner, text); flow != Flow::on) return flow;
-  out << str(apply(*stmt.expr, inner, Value(text.take())), meter_);
+  out << str(apply(*stmt.expr, inner, Value(text.take())), meter());
   return Flow::on;
 }
 
@@ -240,10 +185,11 @@ Value Interpreter::make_macro(const Stmt& stmt, const ScopePtr& scope) {
   macro->definition = &stmt;
   macro->scope = scope;
   if (closures_.empty() || closures_.back() != scope) closures_.push_back(scope);
-  meter_.work(sizeof(Macro));
+  meter().work(sizeof(Macro));
   return Value::object(Kind::macro, std::move(macro));
 }
 
+// Bind arguments to parameters and render the body.
 Value Interpreter::call_macro(const Macro& macro, Arguments& arguments) {
   const Stmt& definition = *macro.definition;
   const auto& parameters = definition.parameters;
@@ -279,10 +225,12 @@ Value Interpreter::call_macro(const Macro& macro, Arguments& arguments) {
   for (const Parameter* parameter : missing) {
     if (parameter->fallback) scope->set(parameter->name, eval(*parameter->fallback, scope));
   }
-  Writer out(meter_);
+  Writer out(meter());
   run(definition.body, scope, out);
   return Value(out.take());
 }
+
+// Hand over or refuse the arguments that are left.
 
 /// Gives the arguments without a parameter to varargs and kwargs, or refuses them.
 void Interpreter::bind_rest(const Stmt& definition, Arguments& arguments, Scope& scope) {

@@ -1,4 +1,4 @@
-// Keep template_filters.cpp.
+// Filters of single values.
 
 #include <algorithm>
 #include <cmath>
@@ -10,10 +10,12 @@
 namespace rose::text::jinja {
 namespace {
 
-std::string shown(Interpreter& in, const Value& value) { return str(value, in.meter()); }
+std::string shown(Host& in, const Value& value) {
+  return str(value, in.meter());
+}
 
 // Convert to numbers, with a default where that fails.
-Value to_integer(Interpreter&, const Value& self, const Bound& a) {
+Value to_integer(Host&, const Value& self, const Bound& a) {
   const Value fallback = a.get(0, Value(0));
   if (self.is(Kind::undefined)) fail(self.text());
   if (self.is_integer()) return Value(self.integer());
@@ -22,7 +24,8 @@ Value to_integer(Interpreter&, const Value& self, const Bound& a) {
     real = self.real();
     if (std::isinf(real)) fail("an infinite number has no integer");
   } else if (self.is(Kind::string)) {
-    const int base = a.has(1) ? static_cast<int>(std::clamp<std::int64_t>(to_index(a[1], "base"), -1, 99)) : 10;
+    const int base =
+        a.has(1) ? static_cast<int>(std::clamp<std::int64_t>(to_index(a[1], "base"), -1, 99)) : 10;
     if (const auto integer = parse_integer(self.text(), base)) return Value(*integer);
     const auto parsed = parse_real(self.text());
     if (!parsed || std::isinf(*parsed)) return fallback;
@@ -35,7 +38,7 @@ Value to_integer(Interpreter&, const Value& self, const Bound& a) {
   return Value(static_cast<std::int64_t>(real));
 }
 
-Value to_real(Interpreter&, const Value& self, const Bound& a) {
+Value to_real(Host&, const Value& self, const Bound& a) {
   if (self.is(Kind::undefined)) fail(self.text());
   if (self.is_number()) return Value(self.real());
   if (self.is(Kind::string)) {
@@ -44,13 +47,13 @@ Value to_real(Interpreter&, const Value& self, const Bound& a) {
   return a.get(0, Value(0.0));
 }
 
-Value absolute(Interpreter&, const Value& self, const Bound&) {
+Value absolute(Host&, const Value& self, const Bound&) {
   if (!self.is_number()) fail("abs needs a number, not '" + std::string(type_name(self)) + "'");
   if (self.is(Kind::real)) return Value(std::fabs(self.real()));
   return self.integer() < 0 ? negate(self, true) : Value(self.integer());
 }
 
-Value rounded(Interpreter& in, const Value& self, const Bound& a) {
+Value rounded(Host& in, const Value& self, const Bound& a) {
   const std::int64_t digits = a.has(0) ? to_index(a[0], "the precision") : 0;
   const std::string method = a.has(1) ? shown(in, a[1]) : "common";
   if (method != "common" && method != "ceil" && method != "floor") {
@@ -61,23 +64,24 @@ Value rounded(Interpreter& in, const Value& self, const Bound& a) {
   const Value unit = arithmetic("**", Value(10), Value(digits), in.meter());
   const double scaled = arithmetic("*", self, unit, in.meter()).real();
   if (!std::isfinite(scaled)) fail("the number cannot be rounded");
-  return Value((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit.real());
+  return Value((method == "ceil" ? std::ceil(scaled) + 0.0 : std::floor(scaled)) / unit.real());
 }
 
 // Shape texts.
-Value title(Interpreter& in, const Value& self, const Bound&) {
+Value title(Host& in, const Value& self, const Bound&) {
   const std::string text = shown(in, self);
   std::string out;
   bool start = true;
   for (std::size_t at = 0; at < text.size();) {
     const char32_t c = next_code_point(text, at);
     start ? append_upper(out, c) : append_lower(out, c);
-    start = is_space(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos);
+    start = is_space(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) !=
+                                            std::string_view::npos);
   }
   return Value(std::move(out));
 }
 
-Value escape(Interpreter& in, const Value& self, const Bound&) {
+Value escape(Host& in, const Value& self, const Bound&) {
   Writer out(in.meter());
   for (const char c : shown(in, self)) {
     switch (c) {
@@ -92,7 +96,8 @@ Value escape(Interpreter& in, const Value& self, const Bound&) {
   return Value(out.take());
 }
 
-Value indent(Interpreter& in, const Value& self, const Bound& a) {
+// Indent, shorten and join.
+Value indent(Host& in, const Value& self, const Bound& a) {
   if (self.is(Kind::undefined)) fail(self.text());
   const std::string text = to_text(self, "what to indent") + "\n";
   std::string by(4, ' ');
@@ -114,20 +119,22 @@ Value indent(Interpreter& in, const Value& self, const Bound& a) {
   return Value(out.take());
 }
 
-Value truncate(Interpreter&, const Value& self, const Bound& a) {
+Value truncate(Host&, const Value& self, const Bound& a) {
   const std::int64_t length_limit = a.has(0) ? to_index(a[0], "the length") : 255;
   const std::string end = a.has(2) ? to_text(a[2], "the end") : "...";
   const std::int64_t leeway = a.has(3) && !a[3].is(Kind::none) ? to_index(a[3], "the leeway") : 5;
   const auto end_size = static_cast<std::int64_t>(count_code_points(end));
   if (length_limit < end_size || leeway < 0) fail("truncate got a length that is too short");
+  const auto size = length(self);
+  if (size && *size - leeway <= length_limit) return self;
   const std::string& text = to_text(self, "what to truncate");
-  if (static_cast<std::int64_t>(count_code_points(text)) - leeway <= length_limit) return self;
-  std::string cut = text.substr(0, byte_offset(text, static_cast<std::size_t>(length_limit - end_size)));
+  std::string cut =
+      text.substr(0, byte_offset(text, static_cast<std::size_t>(length_limit - end_size)));
   if (!a.has(1) || !truth(a[1])) cut.resize(std::min(cut.rfind(' '), cut.size()));
   return Value(cut + end);
 }
 
-Value join(Interpreter& in, const Value& self, const Bound& a) {
+Value join(Host& in, const Value& self, const Bound& a) {
   const std::string separator = a.has(0) ? shown(in, a[0]) : "";
   const bool by_attribute = a.has(1) && !a[1].is(Kind::none);
   const AttributePath path = by_attribute ? AttributePath(a[1]) : AttributePath();
@@ -141,7 +148,7 @@ Value join(Interpreter& in, const Value& self, const Bound& a) {
 }
 
 // Serialise as Hugging Face's tojson does: json.dumps, not Jinja's own.
-Value tojson(Interpreter& in, const Value& self, const Bound& a) {
+Value tojson(Host& in, const Value& self, const Bound& a) {
   std::optional<std::string> indent;
   if (a.has(1) && !a[1].is(Kind::none)) {
     if (a[1].is(Kind::string)) {
@@ -159,37 +166,38 @@ Value tojson(Interpreter& in, const Value& self, const Bound& a) {
     comma = to_text(separators[0], "a separator");
     colon = to_text(separators[1], "a separator");
   }
-  return Value(to_json(self, a.has(0) && truth(a[0]), indent, comma, colon,
-                       a.has(3) && truth(a[3]), in.meter()));
+  return Value(to_json(self, a.has(0) && truth(a[0]), indent, comma, colon, a.has(3) && truth(a[3]),
+                       in.meter()));
 }
 
-Value or_default(Interpreter&, const Value& self, const Bound& a) {
+Value or_default(Host&, const Value& self, const Bound& a) {
   const bool use = self.is(Kind::undefined) || (a.has(1) && truth(a[1]) && !truth(self));
   return use ? a.get(0, Value("")) : self;
 }
 
-Value changed_case(Interpreter& in, const Value& self, std::string (*change)(std::string_view)) {
+Value changed_case(Host& in, const Value& self, std::string (*change)(std::string_view)) {
   return Value(change(shown(in, self)));
 }
 
-Value call_method(Interpreter& in, const Value& self, const char* name, const Bound& a) {
+Value call_method(Host& in, const Value& self, const char* name, const Bound& a) {
   Arguments arguments;
   for (const auto& value : a.values) {
     if (value) arguments.positional.push_back(*value);
   }
   const Value text(shown(in, self));
-  return in.call_native(*find_method(text, name), text, arguments);
+  return call_native(in, *find_method(text, name), text, arguments);
 }
 
 // List the filters of single values.
 constexpr Native kFilters[] = {
     {"abs", "", absolute},
-    {"capitalize", "", [](auto& in, auto& s, auto& a) { return call_method(in, s, "capitalize", a); }},
+    {"capitalize", "",
+     [](auto& in, auto& s, auto& a) { return call_method(in, s, "capitalize", a); }},
     {"center", "width=",
      [](auto& in, auto& s, auto& a) {
        Arguments arguments{{a.get(0, Value(80))}, {}};
        const Value text(shown(in, s));
-       return in.call_native(*find_method(text, "center"), text, arguments);
+       return call_native(in, *find_method(text, "center"), text, arguments);
      }},
     {"d", "default_value=,boolean=", or_default},
     {"default", "default_value=,boolean=", or_default},
@@ -199,10 +207,12 @@ constexpr Native kFilters[] = {
     {"float", "default=", to_real},
     {"format", "*",
      [](auto& in, auto& s, auto& a) {
-       if (!a.all->keyword.empty() && !a.all->positional.empty()) fail("format takes values by position or by name, not both");
+       if (!a.all->keyword.empty() && !a.all->positional.empty())
+         fail("format takes values by position or by name, not both");
        Dict named;
        for (const auto& [key, value] : a.all->keyword) named.set(Value(key), value);
-       const Value values = a.all->keyword.empty() ? Value::tuple(a.all->positional) : Value::dict(std::move(named));
+       const Value values =
+           a.all->keyword.empty() ? Value::tuple(a.all->positional) : Value::dict(std::move(named));
        return Value(percent_format(shown(in, s), values, in.meter()));
      }},
     {"indent", "width=,first=,blank=", indent},

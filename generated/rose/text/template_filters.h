@@ -1,13 +1,10 @@
-// Keep template_filters.h.
+// What filters share.
 
 #pragma once
 
-#include <algorithm>
-#include <span>
 #include <string_view>
 #include <vector>
 
-#include "rose/text/template_interpreter.h"
 #include "rose/text/template_natives.h"
 
 namespace rose::text::jinja {
@@ -22,12 +19,6 @@ class AttributePath {
  private:
   std::vector<Value> parts_;
 };
-
-inline const Native* find_native(std::span<const Native> table, std::string_view name) {
-  const auto found = std::find_if(table.begin(), table.end(),
-                                  [&](const Native& native) { return native.name == name; });
-  return found == table.end() ? nullptr : &*found;
-}
 
 Value walk_once(const Value& list, Meter& meter);  ///< an iterator over what is already there
 const Native* find_sequence_filter(std::string_view name);

@@ -1,4 +1,4 @@
-// Keep template_interpreter.cpp.
+// Evaluate expressions.
 
 #include "rose/text/template_interpreter.h"
 
@@ -31,7 +31,7 @@ const Value* Scope::find(std::string_view name) const {
 
 // Run a program and name the place of a failure.
 std::string Interpreter::render(const Block& program) {
-  Writer out(meter_);
+  Writer out(meter());
   const auto top = std::make_shared<Scope>(nullptr);
   try {
     run(program, top, out);
@@ -49,9 +49,9 @@ Interpreter::~Interpreter() {
 // Evaluate an expression by its kind.
 Value Interpreter::eval(const Expr& expr, const ScopePtr& scope) {
   const Nest nest(depth_);
-  meter_.step();
+  meter().step();
   at_ = expr.at;
-  if (depth_ > meter_.limits().depth) {
+  if (depth_ > meter().limits().depth) {
     throw Failure{core::Code::resource_exhausted, "the template calls itself too deeply",
                   "does a macro or a recursive loop never end?"};
   }
@@ -90,9 +90,7 @@ Value Interpreter::eval_name(const Expr& expr, const ScopePtr& scope) {
   if (const Value* local = scope->find(expr.name)) return *local;
   if (const Value* given = context_->member(expr.name)) return *given;
   if (const Native* native = find_global(expr.name)) {
-    auto function = std::make_shared<Function>();
-    function->native = native;
-    return Value::object(Kind::function, std::move(function));
+    return bound_method(*native, Value());
   }
   return Value::undefined("'" + expr.name + "' is undefined");
 }
@@ -127,14 +125,14 @@ Value Interpreter::eval_access(const Expr& expr, const ScopePtr& scope) {
   if (key.kind != ExprKind::slice) {
     const Value index = eval(key, scope);
     at_ = expr.at;
-    return item(of, index, meter_);
+    return item(of, index, meter());
   }
   std::array<Value, 3> bounds;
   for (std::size_t i = 0; i < 3; ++i) {
     if (key.parts[i]) bounds[i] = eval(*key.parts[i], scope);
   }
   at_ = expr.at;
-  return slice(of, bounds[0], bounds[1], bounds[2], meter_);
+  return slice(of, bounds[0], bounds[1], bounds[2], meter());
 }
 
 // Apply arithmetic, a sign, or not.
@@ -147,7 +145,7 @@ Value Interpreter::eval_operator(const Expr& expr, const ScopePtr& scope) {
   }
   const Value right = eval(*expr.parts[1], scope);
   at_ = expr.at;
-  return arithmetic(expr.name, left, right, meter_);
+  return arithmetic(expr.name, left, right, meter());
 }
 
 Value Interpreter::eval_comparison(const Expr& expr, const ScopePtr& scope) {
@@ -155,7 +153,7 @@ Value Interpreter::eval_comparison(const Expr& expr, const ScopePtr& scope) {
   for (std::size_t i = 0; i < expr.operators.size(); ++i) {
     Value right = eval(*expr.parts[i + 1], scope);
     at_ = expr.at;
-    if (!compare(expr.operators[i], left, right, meter_)) return Value(false);
+    if (!compare(expr.operators[i], left, right, meter())) return Value(false);
     left = std::move(right);
   }
   return Value(true);
@@ -165,12 +163,12 @@ Value Interpreter::eval_concat(const Expr& expr, const ScopePtr& scope) {
   std::vector<Value> parts;
   for (const auto& part : expr.parts) parts.push_back(eval(*part, scope));
   at_ = expr.at;
-  Writer out(meter_);
+  Writer out(meter());
   for (const Value& part : parts) {
     if (part.is(Kind::string)) {
       out << part.text();
     } else {
-      out << str(part, meter_);
+      out << str(part, meter());
     }
   }
   return Value(out.take());
@@ -182,7 +180,7 @@ Arguments Interpreter::eval_arguments(const CallArguments& from, const ScopePtr&
   for (const auto& part : from.positional) out.positional.push_back(eval(*part, scope));
   for (const auto& [name, part] : from.keyword) out.keyword.emplace_back(name, eval(*part, scope));
   if (from.star) {
-    for (Value& value : collect(eval(*from.star, scope), meter_)) {
+    for (Value& value : collect(eval(*from.star, scope), meter())) {
       out.positional.push_back(std::move(value));
     }
   }
@@ -213,7 +211,7 @@ Value Interpreter::call(const Value& callee, Arguments arguments) {
     case Kind::undefined: fail(callee.text());
     case Kind::function: {
       const Function& function = callee.as<Function>();
-      return call_native(*function.native, function.self, arguments);
+      return call_native(*this, *function.native, function.self, arguments);
     }
     case Kind::macro: return call_macro(callee.as<Macro>(), arguments);
     case Kind::loop: return call_loop(callee.as<Loop>(), arguments);
@@ -230,48 +228,8 @@ Value Interpreter::eval_native(const Expr& expr, const ScopePtr& scope, const Va
     fail("there is no " + std::string(expr.kind == ExprKind::filter ? "filter" : "test") +
          " named '" + expr.name + "'");
   }
-  return call_native(*expr.native, self, arguments);
+  return call_native(*this, *expr.native, self, arguments);
 }
 
-Value Interpreter::call_native(const Native& native, const Value& self, Arguments& arguments) {
-  const Bound bound = bind(native, arguments);
-  return native.call(*this, self, bound);
-}
-
-Bound bind(const Native& native, Arguments& arguments) {
-  Bound bound;
-  bound.all = &arguments;
-  if (native.parameters == "*") return bound;
-  const std::string name(native.name);
-  std::string_view rest = native.parameters;
-  const bool positional_only = rest.starts_with('/');
-  if (positional_only) rest.remove_prefix(1);
-  std::size_t used = 0;
-  while (!rest.empty()) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    std::string_view parameter = rest.substr(0, comma);
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-    const bool optional = parameter.ends_with('=');
-    if (optional) parameter.remove_suffix(1);
-    std::optional<Value> value;
-    if (bound.values.size() < arguments.positional.size()) {
-      value = arguments.positional[bound.values.size()];
-    }
-    for (const auto& [keyword, given] : arguments.keyword) {
-      if (positional_only || keyword != parameter) continue;
-      if (value) fail(name + " got two values for '" + keyword + "'");
-      value = given;
-      ++used;
-    }
-    if (!value && !optional) fail(name + " needs the argument '" + std::string(parameter) + "'");
-    bound.values.push_back(std::move(value));
-  }
-  if (arguments.positional.size() > bound.values.size()) fail(name + " got too many arguments");
-  if (used < arguments.keyword.size()) {
-    fail(name + " does not take the argument '" +
-         arguments.keyword[0].first + "' by name");
-  }
-  return bound;
-}
 
 }  // namespace rose::text::jinja

@@ -1,4 +1,4 @@
-// Keep template_interpreter.h.
+// Run a template.
 
 #pragma once
 
@@ -31,10 +31,13 @@ using ScopePtr = std::shared_ptr<Scope>;
 struct Macro : Object {
   const Stmt* definition = nullptr;
   ScopePtr scope;  ///< where it was defined: that is what its body sees
+
+  std::optional<Value> attribute(std::string_view name) override;
+  std::string shown() const override;
 };
 
 // Know where a loop stands.
-struct Loop : Object {
+struct Loop : Object, std::enable_shared_from_this<Loop> {
   std::function<std::optional<Value>()> source;
   std::optional<Value> ahead;  ///< fetched early, by loop.last or loop.nextitem
   Value before, current;
@@ -48,25 +51,25 @@ struct Loop : Object {
   bool advance();
   const std::optional<Value>& peek();
   std::int64_t length();
-  Value attribute(std::string_view name);
+  std::optional<Value> attribute(std::string_view name) override;
+  std::optional<std::int64_t> size() override { return length(); }
+  std::string shown() const override;
 };
 
 // Walk the tree once per rendering.
-class Interpreter {
+class Interpreter final : public Host {
  public:
   Interpreter(const Dict& context, const Limits& limits, std::int64_t now)
-      : context_(&context), meter_(limits), now_(now) {}
+      : Host(limits), context_(&context), now_(now) {}
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
-  ~Interpreter();
+  ~Interpreter() override;
 
   std::string render(const Block& program);  ///< throws LocatedFailure
 
-  Meter& meter() { return meter_; }
-  std::int64_t now() const { return now_; }  ///< seconds since the epoch
+  std::int64_t now() const override { return now_; }
+  Value make_namespace(Dict attributes) override;
   Value call(const Value& callee, Arguments arguments);
-  Value call_native(const Native& native, const Value& self, Arguments& arguments);
-  Value make_namespace(Dict attributes);
 
  private:
   enum class Flow { on, broken, continued };
@@ -100,7 +103,6 @@ class Interpreter {
   Value call_loop(Loop& loop, Arguments& arguments);
 
   const Dict* context_;
-  Meter meter_;
   std::int64_t now_;
   std::uint32_t at_ = 0;  // what a failure is reported at
   int depth_ = 0;

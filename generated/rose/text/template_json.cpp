@@ -1,4 +1,4 @@
-// Keep template_json.cpp.
+// Write JSON as Python's json.dumps does.
 
 #include <algorithm>
 #include <cmath>
@@ -14,8 +14,13 @@ class JsonWriter {
  public:
   JsonWriter(bool ensure_ascii, const std::optional<std::string>& indent, std::string_view comma,
              std::string_view colon, bool sort_keys, Meter& meter)
-      : out_(meter), meter_(&meter), indent_(indent), comma_(comma), colon_(colon),
-        ensure_ascii_(ensure_ascii), sort_keys_(sort_keys) {}
+      : out_(meter),
+        meter_(&meter),
+        indent_(indent),
+        comma_(comma),
+        colon_(colon),
+        ensure_ascii_(ensure_ascii),
+        sort_keys_(sort_keys) {}
 
   void write(const Value& value, int depth);
   std::string take() { return out_.take(); }
@@ -42,7 +47,7 @@ std::string json_real(double value) {
   return real_repr(value);
 }
 
-// Escape what json.dumps escapes: no more, above all not < and &.
+// Escape what json.dumps escapes: no more, and no HTML.
 void JsonWriter::write_string(std::string_view text) {
   static constexpr std::string_view kPlain = "\b\f\n\r\t\"\\", kLetter = "bfnrt\"\\";
   out_ << "\"";
@@ -103,6 +108,7 @@ void JsonWriter::write(const Value& value, int depth) {
   }
 }
 
+// Write the members of a dictionary.
 void JsonWriter::write_dict(const Dict& dict, int depth) {
   if (dict.entries.empty()) {
     out_ << "{}";

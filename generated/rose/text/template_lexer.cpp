@@ -1,9 +1,8 @@
-// Keep template_lexer.cpp.
+// Find tags and read what is in them.
 
 #include "rose/text/template_lexer.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "rose/text/template_unicode.h"
@@ -11,7 +10,9 @@
 namespace rose::text::jinja {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 bool is_name_char(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
@@ -27,11 +28,6 @@ class Lexer {
   }
 
  private:
-  [[noreturn]] void stop(std::size_t at, std::string message, std::string hint = {}) const {
-    throw LocatedFailure{{core::Code::invalid_argument, std::move(message), std::move(hint)},
-                         static_cast<std::uint32_t>(at)};
-  }
-
   void add(Token token, std::size_t at, std::string text) {
     out_.push_back({token, static_cast<std::uint32_t>(at), std::move(text), Value()});
   }
@@ -117,7 +113,7 @@ class Lexer {
     for (; at_ < source_.size(); ++at_) {
       if (tag_end("#}", true, true)) return;
     }
-    stop(tag, "a comment is not closed", "close it with #}");
+    fail_at(tag, "a comment is not closed", "close it with #}");
   }
 
   /// After "{%" and its sign: takes a whole raw block, or nothing.
@@ -141,7 +137,7 @@ class Lexer {
       emit_data(begin, end, before, false);
       return true;
     }
-    stop(tag, "a raw block is not closed", "close it with {% endraw %}");
+    fail_at(tag, "a raw block is not closed", "close it with {% endraw %}");
   }
 
   // Read the tokens of one tag.
@@ -155,14 +151,14 @@ class Lexer {
       }
       at_ = after_spaces(at_);
       if (at_ >= source_.size()) {
-        stop(tag, "a tag is not closed", is_variable ? "close it with }}" : "close it with %}");
+        fail_at(tag, "a tag is not closed", is_variable ? "close it with }}" : "close it with %}");
       }
       if (at_ != start) continue;
       const char c = source_[at_];
       if (c == '\'' || c == '"') {
-        string();
+        out_.push_back(read_string(source_, at_));
       } else if (is_digit(c)) {
-        number();
+        out_.push_back(read_number(source_, at_));
       } else if (is_name_char(c)) {
         while (at_ < source_.size() && is_name_char(source_[at_])) ++at_;
         add(Token::name, start, std::string(source_.substr(start, at_ - start)));
@@ -183,159 +179,21 @@ class Lexer {
     if (found == std::end(kOps)) {
       std::size_t next = at_;
       next_code_point(source_, next);
-      stop(at_, "unexpected character '" + std::string(source_.substr(at_, next - at_)) + "'",
-           "outside of strings, tags are written in plain ASCII");
+      fail_at(at_, "unexpected character '" + std::string(source_.substr(at_, next - at_)) + "'",
+              "outside of strings, tags are written in plain ASCII");
     }
     const char c = (*found)[0];
     if (c == '(' || c == '[' || c == '{') {
       open += c == '(' ? ')' : c == '[' ? ']' : '}';
     } else if (c == ')' || c == ']' || c == '}') {
-      if (open.empty()) stop(at_, std::string("unexpected '") + c + "'");
+      if (open.empty()) fail_at(at_, std::string("unexpected '") + c + "'");
       if (open.back() != c) {
-        stop(at_, std::string("unexpected '") + c + "', expected '" + open.back() + "'");
+        fail_at(at_, std::string("unexpected '") + c + "', expected '" + open.back() + "'");
       }
       open.pop_back();
     }
     at_ += found->size();
     add(Token::op, start, std::string(*found));
-  }
-
-  // Read an integer in any base, or a float.
-
-  /// Digits with single underscores between them, from `at`; returns where they end.
-  template <class Digit>
-  std::size_t digits(std::size_t at, Digit is_one) const {
-    std::size_t end = at;
-    while (at < source_.size()) {
-      if (source_[at] == '_' && end == at && at > 0) ++at;
-      if (at >= source_.size() || !is_one(source_[at])) break;
-      end = ++at;
-    }
-    return end;
-  }
-
-  void number() {
-    const std::size_t start = at_;
-    const char base_mark = at_ + 1 < source_.size() ? static_cast<char>(source_[at_ + 1] | 0x20) : 0;
-    const bool fraction_before = start > 0 && source_[start - 1] == '.';
-    std::size_t end = digits(at_, is_digit);
-    bool is_real = false;
-    if (!fraction_before && end + 1 < source_.size()) {
-      std::size_t more = end;
-      if (source_[more] == '.' && is_digit(source_[more + 1])) {
-        more = digits(more + 1, is_digit);
-        is_real = true;
-      }
-      if (more < source_.size() && (source_[more] | 0x20) == 'e') {
-        std::size_t exponent = more + 1;
-        if (exponent < source_.size() && (source_[exponent] == '+' || source_[exponent] == '-')) {
-          ++exponent;
-        }
-        if (exponent < source_.size() && is_digit(source_[exponent])) {
-          more = digits(exponent, is_digit);
-          is_real = true;
-        }
-      }
-      if (is_real) end = more;
-    }
-    int base = 10;
-    if (!is_real && source_[start] == '0') {
-      const auto in_base = [&](int radix) {
-        return digits(start + 2, [radix](char c) {
-          const int v = is_digit(c) ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f'
-                                                    ? (c | 0x20) - 'a' + 10
-                                                    : 99;
-          return v < radix;
-        });
-      };
-      const int radix = base_mark == 'x' ? 16 : base_mark == 'o' ? 8 : base_mark == 'b' ? 2 : 10;
-      if (radix != 10 && in_base(radix) > start + 2) {
-        base = radix;
-        end = in_base(radix);
-      } else {
-        end = digits(start, [](char c) { return c == '0'; });  // 007 is 00 and then 7
-      }
-    }
-    std::string text(source_.substr(start + (base == 10 ? 0 : 2), end - start - (base == 10 ? 0 : 2)));
-    std::erase(text, '_');
-    at_ = end;
-    add(is_real ? Token::real : Token::integer, start, text);
-    const char* last = text.data() + text.size();
-    if (is_real) {
-      double value = 0;
-      if (std::from_chars(text.data(), last, value).ec != std::errc()) {
-        value = std::strtod(text.c_str(), nullptr);  // out of range: infinity or zero
-      }
-      out_.back().number = Value(value);
-    } else {
-      std::int64_t value = 0;
-      if (std::from_chars(text.data(), last, value, base).ec != std::errc()) {
-        stop(start, "the integer " + text + " does not fit 64 bits");
-      }
-      out_.back().number = Value(value);
-    }
-  }
-
-  // Read a string and resolve its escapes.
-  void string() {
-    const std::size_t start = at_;
-    const char quote = source_[at_++];
-    std::string text;
-    while (at_ < source_.size() && source_[at_] != quote) {
-      if (source_[at_] != '\\') {
-        text += source_[at_++];
-      } else if (++at_ < source_.size()) {
-        escape(text);
-      }
-    }
-    if (at_ >= source_.size()) stop(start, "a string is not closed");
-    ++at_;
-    add(Token::string, start, std::move(text));
-  }
-
-  void escape(std::string& text) {
-    static constexpr std::string_view kLetters = "abfnrtv\\'\"", kMeaning = "\a\b\f\n\r\t\v\\'\"";
-    const std::size_t start = at_ - 1;
-    const char c = source_[at_];
-    if (const auto known = kLetters.find(c); known != std::string_view::npos) {
-      text += kMeaning[known];
-      ++at_;
-    } else if (c == '\n') {
-      ++at_;  // a newline after a backslash vanishes
-    } else if (c == 'x' || c == 'u' || c == 'U') {
-      ++at_;
-      append_utf8(text, code(start, c == 'x' ? 2 : c == 'u' ? 4 : 8, 16));
-    } else if (c >= '0' && c <= '7') {
-      std::size_t n = 1;
-      while (n < 3 && at_ + n < source_.size() && source_[at_ + n] >= '0' && source_[at_ + n] <= '7') ++n;
-      append_utf8(text, code(start, n, 8));
-    } else if (c == 'N') {
-      stop(start, "\\N{...} escapes are not supported", "write the character itself");
-    } else if (static_cast<unsigned char>(c) >= 0x80) {
-      // Python spells the character out in ASCII first, so its own backslash pairs with ours.
-      const char32_t character = next_code_point(source_, at_);
-      char spelled[16];
-      std::snprintf(spelled, sizeof spelled,
-                    character < 0x100 ? "\\x%02x" : character < 0x10000 ? "\\u%04x" : "\\U%08x",
-                    static_cast<unsigned>(character));
-      text += spelled;
-    } else {
-      text += '\\';  // an unknown escape stays as it is
-    }
-  }
-
-  char32_t code(std::size_t start, std::size_t n, int base) {
-    std::uint32_t value = 0;
-    const char* first = source_.data() + at_;
-    const char* last = first + std::min(n, source_.size() - at_);
-    const auto [end, error] = std::from_chars(first, last, value, base);
-    if (error != std::errc() || end != first + n || value > 0x10ffff ||
-        (value >= 0xd800 && value < 0xe000)) {
-      stop(start, "this escape does not name a character",
-           "\\x takes two hexadecimal digits, \\u four, \\U eight; surrogates are no characters");
-    }
-    at_ += n;
-    return value;
   }
 
   std::string_view source_;
@@ -361,6 +219,8 @@ std::string normalize_newlines(std::string_view source) {
   return out;
 }
 
-std::vector<Lexeme> tokenize(std::string_view source) { return Lexer(source).run(); }
+std::vector<Lexeme> tokenize(std::string_view source) {
+  return Lexer(source).run();
+}
 
 }  // namespace rose::text::jinja

@@ -1,10 +1,11 @@
-// Keep template_lexer.h.
+// Cut a template into tokens.
 
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rose/text/template_value.h"
@@ -39,7 +40,14 @@ struct LocatedFailure {
   std::uint32_t at;
 };
 
+[[noreturn]] inline void fail_at(std::size_t at, std::string message, std::string hint = {}) {
+  throw LocatedFailure{{core::Code::invalid_argument, std::move(message), std::move(hint)},
+                       static_cast<std::uint32_t>(at)};
+}
+
 std::string normalize_newlines(std::string_view source);  ///< drops one newline at the end, too
 std::vector<Lexeme> tokenize(std::string_view source);    ///< of a normalized source
+Lexeme read_number(std::string_view source, std::size_t& at);  ///< at a digit
+Lexeme read_string(std::string_view source, std::size_t& at);  ///< at a quote
 
 }  // namespace rose::text::jinja

@@ -1,4 +1,4 @@
-// Keep template_limits.h.
+// Bound what a template may cost, and say what it did wrong.
 
 #pragma once
 
@@ -14,15 +14,16 @@ namespace rose::text {
 
 // Bound what a template may cost.
 struct Limits {
-  std::uint64_t steps = 5'000'000;          ///< expressions, statements and loop items evaluated
-  std::size_t output_bytes = 32u << 20;     ///< longest string, the result included
-  std::uint64_t work_bytes = 1ull << 30;    ///< bytes read and written by string operations
-  int depth = 1000;                         ///< evaluations inside one another
+  std::uint64_t steps = 5'000'000;        ///< expressions, statements and loop items evaluated
+  std::size_t output_bytes = 32u << 20;   ///< longest string, the result included
+  std::uint64_t work_bytes = 1ull << 30;  ///< bytes read and written by string operations
+  int depth = 1000;                       ///< evaluations inside one another
 };
 
 namespace jinja {
 
-inline constexpr int kDataNesting = 200;  ///< lists in lists; Python's own parser stops at 200 brackets
+inline constexpr int kDataNesting =
+    200;  ///< lists in lists; Python's own parser stops at 200 brackets
 
 // Throw a failure that does not know yet where it happened.
 struct Failure {

@@ -1,9 +1,9 @@
-// Keep template_methods.cpp.
+// The methods that templates call.
 
 #include <algorithm>
 #include <span>
 
-#include "rose/text/template_interpreter.h"
+#include "rose/text/template_natives.h"
 #include "rose/text/template_unicode.h"
 
 namespace rose::text::jinja {
@@ -32,7 +32,9 @@ Value stripped(const Value& self, const Bound& a, bool left, bool right) {
 }
 
 // Search from the right by searching backwards.
-std::string backwards(std::string_view text) { return std::string(text.rbegin(), text.rend()); }
+std::string backwards(std::string_view text) {
+  return std::string(text.rbegin(), text.rend());
+}
 
 std::size_t find_last(std::string_view text, std::string_view needle) {
   const std::size_t at = find(backwards(text), backwards(needle));
@@ -79,6 +81,7 @@ std::vector<Value> split_spaces_from_right(std::string_view text, std::int64_t l
   return parts;
 }
 
+// Split at a separator, from either side.
 std::vector<Value> split_at(std::string_view text, std::string_view separator, std::int64_t limit,
                             Meter& meter) {
   std::vector<Value> parts;
@@ -93,12 +96,13 @@ std::vector<Value> split_at(std::string_view text, std::string_view separator, s
   return parts;
 }
 
-Value split(Interpreter& in, const Value& self, const Bound& a, bool from_right) {
+Value split(Host& in, const Value& self, const Bound& a, bool from_right) {
   const std::string& text = self.text();
   in.meter().work(text.size());
   const std::int64_t limit = a.has(1) ? to_index(a[1], "maxsplit") : -1;
   if (!a.has(0) || a[0].is(Kind::none)) {
-    return Value::list(from_right ? split_spaces_from_right(text, limit) : split_spaces(text, limit));
+    return Value::list(from_right ? split_spaces_from_right(text, limit)
+                                  : split_spaces(text, limit));
   }
   const std::string& separator = to_text(a[0], "the separator");
   if (separator.empty()) fail("the separator of split is empty");
@@ -137,7 +141,7 @@ Value has_affix(const Value& self, const Bound& a, bool at_end) {
 }
 
 // Find a text; positions count code points.
-Value find_in(Interpreter& in, const Value& self, const Bound& a, bool last, bool must) {
+Value find_in(Host& in, const Value& self, const Bound& a, bool last, bool must) {
   bool inside = false;
   in.meter().work(2 * self.text().size());
   const std::string_view text = window(self, a, 1, inside);
@@ -152,7 +156,7 @@ Value find_in(Interpreter& in, const Value& self, const Bound& a, bool last, boo
       count_code_points(std::string_view(self.text()).substr(0, before + at))));
 }
 
-Value count_in(Interpreter& in, const Value& self, const Bound& a) {
+Value count_in(Host& in, const Value& self, const Bound& a) {
   bool inside = false;
   in.meter().work(2 * self.text().size());
   const std::string_view text = window(self, a, 1, inside);
@@ -194,10 +198,12 @@ Value all_letters(std::string_view text, bool (*good)(char32_t), bool (*bad)(cha
   return Value(any);
 }
 
-bool ascii_digit(char32_t c) { return c >= '0' && c <= '9'; }
+bool ascii_digit(char32_t c) {
+  return c >= '0' && c <= '9';
+}
 
 // Pad to a width.
-Value padded(Interpreter& in, const Value& self, std::int64_t width, std::string_view fill,
+Value padded(Host& in, const Value& self, std::int64_t width, std::string_view fill,
              int left_share) {
   const std::int64_t missing = width - *length(self);
   if (missing <= 0) return self;
@@ -211,13 +217,13 @@ Value padded(Interpreter& in, const Value& self, std::int64_t width, std::string
   return Value(std::move(out));
 }
 
-Value pad_method(Interpreter& in, const Value& self, const Bound& a, int left_share) {
+Value pad_method(Host& in, const Value& self, const Bound& a, int left_share) {
   const std::string fill = a.has(1) ? to_text(a[1], "the fill character") : " ";
   if (count_code_points(fill) != 1) fail("the fill character must be one character");
   return padded(in, self, to_index(a[0], "the width"), fill, left_share);
 }
 
-Value zero_filled(Interpreter& in, const Value& self, const Bound& a) {
+Value zero_filled(Host& in, const Value& self, const Bound& a) {
   const std::string& text = self.text();
   const bool sign = text.starts_with('-') || text.starts_with('+');
   const std::int64_t width = to_index(a[0], "the width");
@@ -231,13 +237,14 @@ Value partitioned(const Value& self, const Bound& a, bool last) {
   if (by.empty()) fail("the separator is empty");
   const std::size_t at = last ? find_last(text, by) : find(text, by);
   if (at == text.npos) {
-    return last ? Value::tuple({Value(""), Value(""), self}) : Value::tuple({self, Value(""), Value("")});
+    return last ? Value::tuple({Value(""), Value(""), self})
+                : Value::tuple({self, Value(""), Value("")});
   }
   return Value::tuple({Value(text.substr(0, at)), Value(by), Value(text.substr(at + by.size()))});
 }
 
 // Join texts, and nothing else, as str.join does.
-Value joined(Interpreter& in, const Value& self, const Bound& a) {
+Value joined(Host& in, const Value& self, const Bound& a) {
   Writer out(in.meter());
   Cursor cursor(a[0], in.meter());
   for (bool first = true; const auto part = cursor.next(); first = false) {
@@ -257,7 +264,7 @@ constexpr Native kStringMethods[] = {
     {"splitlines", "keepends=",
      [](auto&, auto& s, auto& a) {
        std::vector<Value> lines;
-       const bool keep = a.has(0) && truth(a[0]);
+       const bool keep = a.has(0) && to_index(a[0], "keepends") != 0;
        for (const std::string_view line : split_lines(s.text(), keep)) lines.emplace_back(line);
        return Value::list(std::move(lines));
      }},
@@ -275,15 +282,21 @@ constexpr Native kStringMethods[] = {
     {"title", "", [](auto&, auto& s, auto&) { return titled(s.text()); }},
     {"capitalize", "", [](auto&, auto& s, auto&) { return capitalized(s.text()); }},
     {"join", "/parts", [](auto& in, auto& s, auto& a) { return joined(in, s, a); }},
-    {"find", "/x,a=,b=", [](auto& in, auto& s, auto& a) { return find_in(in, s, a, false, false); }},
-    {"rfind", "/x,a=,b=", [](auto& in, auto& s, auto& a) { return find_in(in, s, a, true, false); }},
-    {"index", "/x,a=,b=", [](auto& in, auto& s, auto& a) { return find_in(in, s, a, false, true); }},
-    {"rindex", "/x,a=,b=", [](auto& in, auto& s, auto& a) { return find_in(in, s, a, true, true); }},
+    {"find",
+     "/x,a=,b=", [](auto& in, auto& s, auto& a) { return find_in(in, s, a, false, false); }},
+    {"rfind",
+     "/x,a=,b=", [](auto& in, auto& s, auto& a) { return find_in(in, s, a, true, false); }},
+    {"index",
+     "/x,a=,b=", [](auto& in, auto& s, auto& a) { return find_in(in, s, a, false, true); }},
+    {"rindex",
+     "/x,a=,b=", [](auto& in, auto& s, auto& a) { return find_in(in, s, a, true, true); }},
     {"count", "/x,a=,b=", [](auto& in, auto& s, auto& a) { return count_in(in, s, a); }},
     {"format", "*",
      [](auto& in, auto& s, auto& a) { return Value(brace_format(s.text(), *a.all, in.meter())); }},
-    {"isupper", "", [](auto&, auto& s, auto&) { return all_letters(s.text(), is_upper, is_lower); }},
-    {"islower", "", [](auto&, auto& s, auto&) { return all_letters(s.text(), is_lower, is_upper); }},
+    {"isupper", "",
+     [](auto&, auto& s, auto&) { return all_letters(s.text(), is_upper, is_lower); }},
+    {"islower", "",
+     [](auto&, auto& s, auto&) { return all_letters(s.text(), is_lower, is_upper); }},
     {"isdigit", "",
      [](auto&, auto& s, auto&) {
        return all_letters(s.text(), ascii_digit, [](char32_t c) { return !ascii_digit(c); });
@@ -310,7 +323,7 @@ constexpr Native kStringMethods[] = {
      }},
 };
 
-// List the methods of dictionaries, lists and loops.
+// List the methods of dictionaries and lists.
 Value view(const Value& dict, View::What what) {
   auto object = std::make_shared<View>();
   object->what = what;
@@ -349,38 +362,14 @@ constexpr Native kSequenceMethods[] = {
 
 constexpr Native kListCopy = {"copy", "", [](auto&, auto& s, auto&) { return s; }};
 
-constexpr Native kLoopMethods[] = {
-    {"cycle", "*",
-     [](auto&, auto& s, auto& a) {
-       const auto& choices = a.all->positional;
-       if (choices.empty() || !a.all->keyword.empty()) fail("loop.cycle needs values to cycle through");
-       return choices[static_cast<std::size_t>(s.template as<Loop>().index0) % choices.size()];
-     }},
-    {"changed", "*",
-     [](auto& in, auto& s, auto& a) {
-       Value now = Value::tuple(a.all->positional);
-       auto& last = s.template as<Loop>().last_changed;
-       if (last && equal(*last, now, in.meter())) return Value(false);
-       last = std::move(now);
-       return Value(true);
-     }},
-};
-
-const Native* in_table(std::span<const Native> table, std::string_view name) {
-  const auto found = std::find_if(table.begin(), table.end(),
-                                  [&](const Native& native) { return native.name == name; });
-  return found == table.end() ? nullptr : &*found;
-}
-
 }  // namespace
 
 const Native* find_method(const Value& self, std::string_view name) {
   switch (self.kind()) {
-    case Kind::string: return in_table(kStringMethods, name);
-    case Kind::dict: return in_table(kDictMethods, name);
-    case Kind::loop: return in_table(kLoopMethods, name);
-    case Kind::tuple: return in_table(kSequenceMethods, name);
-    case Kind::list: return name == "copy" ? &kListCopy : in_table(kSequenceMethods, name);
+    case Kind::string: return find_native(kStringMethods, name);
+    case Kind::dict: return find_native(kDictMethods, name);
+    case Kind::tuple: return find_native(kSequenceMethods, name);
+    case Kind::list: return name == "copy" ? &kListCopy : find_native(kSequenceMethods, name);
     default: return nullptr;
   }
 }

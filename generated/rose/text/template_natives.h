@@ -1,8 +1,10 @@
-// Keep template_natives.h.
+// Filters, tests, methods and operators, declared.
 
 #pragma once
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,7 +14,21 @@
 
 namespace rose::text::jinja {
 
-class Interpreter;
+// Say what a filter may ask of the program that runs it.
+class Host {
+ public:
+  explicit Host(const Limits& limits) : meter_(limits) {}
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+  virtual ~Host() = default;
+
+  Meter& meter() { return meter_; }
+  virtual std::int64_t now() const = 0;  ///< seconds since the epoch
+  virtual Value make_namespace(Dict attributes) = 0;
+
+ private:
+  Meter meter_;
+};
 
 // Describe a filter, test or method by one line of a table.
 struct Arguments {
@@ -35,10 +51,19 @@ struct Bound {
 struct Native {
   std::string_view name;
   std::string_view parameters;
-  Value (*call)(Interpreter&, const Value& self, const Bound& arguments);
+  Value (*call)(Host&, const Value& self, const Bound& arguments);
 };
 
-Bound bind(const Native& native, Arguments& arguments);
+Bound bind(const Native& native, Arguments& arguments);  ///< fails as Python's calls do
+Value call_native(Host& host, const Native& native, const Value& self, Arguments& arguments);
+Value bound_method(const Native& native, const Value& self);  ///< a function that remembers `self`
+
+/// The entry with that name, or null.
+inline const Native* find_native(std::span<const Native> table, std::string_view name) {
+  const auto found = std::find_if(table.begin(), table.end(),
+                                  [&](const Native& native) { return native.name == name; });
+  return found == table.end() ? nullptr : &*found;
+}
 
 const Native* find_filter(std::string_view name);
 const Native* find_test(std::string_view name);
@@ -56,8 +81,8 @@ const std::string& to_text(const Value& value, std::string_view what);
 Value add(const Value& a, const Value& b, Meter& meter);
 Value arithmetic(std::string_view op, const Value& a, const Value& b, Meter& meter);
 Value negate(const Value& value, bool minus);
-Value attribute(const Value& of, std::string_view name);         ///< of.name
-Value item(const Value& of, const Value& key, Meter& meter);     ///< of[key]
+Value attribute(const Value& of, std::string_view name);      ///< of.name
+Value item(const Value& of, const Value& key, Meter& meter);  ///< of[key]
 Value slice(const Value& of, const Value& start, const Value& stop, const Value& step,
             Meter& meter);
 bool contains(const Value& in, const Value& value, Meter& meter);

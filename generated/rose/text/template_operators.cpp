@@ -1,4 +1,4 @@
-// Keep template_operators.cpp.
+// Apply operators.
 
 #include <algorithm>
 #include <cmath>
@@ -85,7 +85,8 @@ Value power(const Value& a, const Value& b) {
 Value repeat(const Value& sequence, std::int64_t times, Meter& meter) {
   const std::uint64_t n = times > 0 ? static_cast<std::uint64_t>(times) : 0;
   const bool text = sequence.is(Kind::string);
-  const std::uint64_t unit = text ? sequence.text().size() : sequence.items().size() * sizeof(Value);
+  const std::uint64_t unit =
+      text ? sequence.text().size() : sequence.items().size() * sizeof(Value);
   if (unit != 0 && n > UINT64_MAX / unit) meter.will_make(UINT64_MAX / 2);
   meter.will_make(unit * n);
   if (text) {
@@ -131,7 +132,7 @@ Value arithmetic(std::string_view op, const Value& a, const Value& b, Meter& met
   if (op == "+") return add(a, b, meter);
   if (op == "*" && is_sequence(a) && b.is_integer()) return repeat(a, b.integer(), meter);
   if (op == "*" && is_sequence(b) && a.is_integer()) return repeat(b, a.integer(), meter);
-  if (op == "%" && a.is(Kind::string) && !b.is(Kind::undefined)) {
+  if (op == "%" && a.is(Kind::string)) {
     return Value(percent_format(a.text(), b, meter));
   }
   if (!a.is_number() || !b.is_number()) unsupported(op, a, b);
@@ -155,7 +156,8 @@ Value arithmetic(std::string_view op, const Value& a, const Value& b, Meter& met
   }
   if (op == "-") return Value(a.real() - b.real());
   if (op == "*") return Value(a.real() * b.real());
-  return Value(op == "//" ? real_floor_divide(a.real(), b.real()) : real_modulo(a.real(), b.real()));
+  return Value(op == "//" ? real_floor_divide(a.real(), b.real())
+                          : real_modulo(a.real(), b.real()));
 }
 
 Value negate(const Value& value, bool minus) {
@@ -198,6 +200,48 @@ bool compare(std::string_view op, const Value& a, const Value& b, Meter& meter) 
   if (op == "<=") return result <= 0;
   if (op == ">") return result > 0;
   return result >= 0;
+}
+
+// Replace, knowing the size of the result before it is made.
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to,
+                        std::int64_t count, Meter& meter) {
+  Writer out(meter);
+  meter.work(text.size());
+  std::size_t begin = 0;
+  for (std::int64_t done = 0; count < 0 || done < count; ++done) {
+    if (from.empty()) {  // between all characters, and around them
+      out << to;
+      if (begin >= text.size()) return out.take();
+      std::size_t next = begin;
+      next_code_point(text, next);
+      out << text.substr(begin, next - begin);
+      begin = next;
+      continue;
+    }
+    const std::size_t at = find(text, from, begin);
+    if (at == text.npos) break;
+    out << text.substr(begin, at - begin) << to;
+    begin = at + from.size();
+  }
+  out << text.substr(begin);
+  return out.take();
+}
+
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+  std::vector<std::string_view> lines;
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = at;
+    const char32_t c = next_code_point(text, at);
+    const bool ends =
+        (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    if (!ends) continue;
+    if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
+    lines.push_back(text.substr(begin, (keep_ends ? at : end) - begin));
+    begin = at;
+  }
+  if (begin < text.size()) lines.push_back(text.substr(begin));
+  return lines;
 }
 
 std::int64_t to_index(const Value& value, std::string_view what) {

@@ -1,4 +1,4 @@
-// Keep template_parser.h.
+// Parse a template.
 
 #pragma once
 
@@ -19,6 +19,9 @@ struct Nest {
   ~Nest() { --level_; }
   int& level_;
 };
+
+std::string shown(const Lexeme& token);
+Expr node(ExprKind kind, std::uint32_t at);
 
 // Keep the position in the tokens and what surrounds it.
 class Parser {
@@ -83,8 +86,8 @@ class Parser {
   std::vector<Lexeme> tokens_;
   std::size_t next_ = 0;
   int nesting_ = 0;
-  int loops_ = 0;         // loops around the statement, for break and continue
-  int loop_targets_ = 0;  // loops around, through macros too: `loop` is theirs
+  int loops_ = 0;            // loops around the statement, for break and continue
+  int loop_targets_ = 0;     // loops around, through macros too: `loop` is theirs
   bool lazy_names_ = false;  // inside an if: an unknown filter may never run
   std::vector<std::pair<std::uint32_t, std::string>> unknown_;  // filters and tests, elsewhere
   std::array<int, 4> uses_{};  // of loop, varargs, kwargs, caller, so far

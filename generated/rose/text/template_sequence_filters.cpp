@@ -1,4 +1,4 @@
-// Keep template_sequence_filters.cpp.
+// Filters of sequences.
 
 #include <algorithm>
 
@@ -17,9 +17,8 @@ AttributePath::AttributePath(const Value& attribute) {
   while (true) {
     const std::size_t dot = std::min(rest.find('.'), rest.size());
     const std::string_view part = rest.substr(0, dot);
-    const bool digits = !part.empty() && std::all_of(part.begin(), part.end(), [](char c) {
-      return c >= '0' && c <= '9';
-    });
+    const bool digits = !part.empty() && std::all_of(part.begin(), part.end(),
+                                                     [](char c) { return c >= '0' && c <= '9'; });
     parts_.push_back(digits ? Value(*parse_integer(part, 10)) : Value(part));
     if (dot == rest.size()) return;
     rest.remove_prefix(dot + 1);
@@ -68,12 +67,13 @@ std::vector<Value> sort_by(std::vector<std::pair<Value, Value>> keyed, bool desc
 }
 
 // Sort by one attribute or by several.
-Value sorted(Interpreter& in, const Value& self, const Bound& a) {
+Value sorted(Host& in, const Value& self, const Bound& a) {
   const bool case_sensitive = a.has(1) && truth(a[1]);
   std::vector<AttributePath> paths;
   if (a.has(2) && a[2].is(Kind::string)) {
     std::string_view rest = a[2].text();
-    for (std::size_t comma = 0; comma != rest.npos; rest.remove_prefix(std::min(comma + 1, rest.size()))) {
+    for (std::size_t comma = 0; comma != rest.npos;
+         rest.remove_prefix(std::min(comma + 1, rest.size()))) {
       comma = rest.find(',');
       paths.emplace_back(Value(rest.substr(0, comma)));
     }
@@ -83,24 +83,27 @@ Value sorted(Interpreter& in, const Value& self, const Bound& a) {
   std::vector<std::pair<Value, Value>> keyed;
   for (Value& value : collect(self, in.meter())) {
     std::vector<Value> key;
-    for (const auto& path : paths) key.push_back(folded(path.of(value, in.meter()), case_sensitive));
+    for (const auto& path : paths)
+      key.push_back(folded(path.of(value, in.meter()), case_sensitive));
     keyed.emplace_back(Value::list(std::move(key)), std::move(value));
   }
   return Value::list(sort_by(std::move(keyed), a.has(0) && truth(a[0]), in.meter()));
 }
 
-Value dict_sorted(Interpreter& in, const Value& self, const Bound& a) {
-  if (!self.is(Kind::dict)) fail("dictsort needs a mapping, not '" + std::string(type_name(self)) + "'");
+Value dict_sorted(Host& in, const Value& self, const Bound& a) {
+  if (!self.is(Kind::dict))
+    fail("dictsort needs a mapping, not '" + std::string(type_name(self)) + "'");
   const std::string by = a.has(1) ? str(a[1], in.meter()) : "key";
   if (by != "key" && by != "value") fail("dictsort sorts by 'key' or by 'value'");
   std::vector<std::pair<Value, Value>> keyed;
   for (const auto& [key, value] : self.as<Dict>().entries) {
-    keyed.emplace_back(folded(by == "key" ? key : value, a.has(0) && truth(a[0])), Value::tuple({key, value}));
+    keyed.emplace_back(folded(by == "key" ? key : value, a.has(0) && truth(a[0])),
+                       Value::tuple({key, value}));
   }
   return Value::list(sort_by(std::move(keyed), a.has(2) && truth(a[2]), in.meter()));
 }
 
-Value extreme(Interpreter& in, const Value& self, const Bound& a, bool largest) {
+Value extreme(Host& in, const Value& self, const Bound& a, bool largest) {
   const SortKey by = sort_key(a, 0, 1);
   Cursor cursor(self, in.meter());
   std::optional<Value> best = cursor.next();
@@ -121,13 +124,14 @@ Value extreme(Interpreter& in, const Value& self, const Bound& a, bool largest) 
 using Step = std::function<std::optional<Value>(Cursor&)>;
 
 /// An iterator over `self`; `make` runs once, at the first step, and not at all when it is empty.
-Value lazily(Interpreter& in, const Value& self, std::function<Step()> make) {
+Value lazily(Host& in, const Value& self, std::function<Step()> make) {
   struct State {
     std::optional<Cursor> cursor;
     Step step;
     bool done = false;
   };
-  auto next = [&in, self, make = std::move(make), state = std::make_shared<State>()]() -> std::optional<Value> {
+  auto next = [&in, self, make = std::move(make),
+               state = std::make_shared<State>()]() -> std::optional<Value> {
     if (state->done) return std::nullopt;
     if (!state->cursor) {
       if (!truth(self)) {
@@ -144,7 +148,8 @@ Value lazily(Interpreter& in, const Value& self, std::function<Step()> make) {
   return Value::iterator(std::move(next), self);
 }
 
-Value map(Interpreter& in, const Value& self, const Bound& a) {
+// Map an attribute or a filter over a sequence.
+Value map(Host& in, const Value& self, const Bound& a) {
   return lazily(in, self, [&in, arguments = *a.all]() -> Step {
     if (arguments.positional.empty()) {
       AttributePath path;
@@ -177,13 +182,15 @@ Value map(Interpreter& in, const Value& self, const Bound& a) {
       auto item = cursor.next();
       if (!item) return std::nullopt;
       Arguments once = rest;
-      return in.call_native(*filter, *item, once);
+      return call_native(in, *filter, *item, once);
     };
   });
 }
 
+// Choose items by a test.
+
 /// select, reject, selectattr and rejectattr.
-Value choose(Interpreter& in, const Value& self, const Bound& a, bool wanted, bool by_attribute) {
+Value choose(Host& in, const Value& self, const Bound& a, bool wanted, bool by_attribute) {
   return lazily(in, self, [&in, arguments = *a.all, wanted, by_attribute]() -> Step {
     std::size_t used = 0;
     AttributePath path;
@@ -198,12 +205,13 @@ Value choose(Interpreter& in, const Value& self, const Bound& a, bool wanted, bo
       if (test == nullptr) fail("there is no test named '" + name + "'");
     }
     Arguments rest = arguments;
-    rest.positional.erase(rest.positional.begin(), rest.positional.begin() + static_cast<std::ptrdiff_t>(used));
+    rest.positional.erase(rest.positional.begin(),
+                          rest.positional.begin() + static_cast<std::ptrdiff_t>(used));
     return [&in, path, test, rest, wanted](Cursor& cursor) -> std::optional<Value> {
       while (auto item = cursor.next()) {
         const Value seen = path.of(*item, in.meter());
         Arguments once = rest;
-        if (truth(test ? in.call_native(*test, seen, once) : seen) == wanted) return item;
+        if (truth(test ? call_native(in, *test, seen, once) : seen) == wanted) return item;
       }
       return std::nullopt;
     };
@@ -211,39 +219,43 @@ Value choose(Interpreter& in, const Value& self, const Bound& a, bool wanted, bo
 }
 
 // Drop repetitions; cut into batches and columns.
-Value unique(Interpreter& in, const Value& self, const Bound& a) {
+Value unique(Host& in, const Value& self, const Bound& a) {
   const SortKey by = sort_key(a, 0, 1);
   const auto cursor = std::make_shared<Cursor>(self, in.meter());
   const auto seen = std::make_shared<Dict>();
-  return Value::iterator([&in, by, cursor, seen]() -> std::optional<Value> {
-    while (auto item = cursor->next()) {
-      const Value key = by.of(*item, in.meter());
-      if (seen->find(key) != nullptr) continue;
-      seen->set(key, Value());
-      return item;
-    }
-    return std::nullopt;
-  }, self);
+  return Value::iterator(
+      [&in, by, cursor, seen]() -> std::optional<Value> {
+        while (auto item = cursor->next()) {
+          const Value key = by.of(*item, in.meter());
+          if (seen->find(key) != nullptr) continue;
+          seen->set(key, Value());
+          return item;
+        }
+        return std::nullopt;
+      },
+      self);
 }
 
-Value batched(Interpreter& in, const Value& self, const Bound& a) {
+Value batched(Host& in, const Value& self, const Bound& a) {
   const std::int64_t size = to_index(a[0], "the size of a batch");
   const Value fill = a.get(1, Value());
   const std::vector<Value> items = collect(self, in.meter());
   if (size > 0 && !fill.is(Kind::none)) in.meter().will_make(static_cast<std::uint64_t>(size));
   std::vector<Value> batches, batch;
   for (const Value& item : items) {
-    if (static_cast<std::int64_t>(batch.size()) == size) batches.push_back(Value::list(std::exchange(batch, {})));
+    if (static_cast<std::int64_t>(batch.size()) == size)
+      batches.push_back(Value::list(std::exchange(batch, {})));
     batch.push_back(item);
   }
   if (!batch.empty()) {
-    while (!fill.is(Kind::none) && static_cast<std::int64_t>(batch.size()) < size) batch.push_back(fill);
+    while (!fill.is(Kind::none) && static_cast<std::int64_t>(batch.size()) < size)
+      batch.push_back(fill);
     batches.push_back(Value::list(std::move(batch)));
   }
   return walk_once(Value::list(std::move(batches)), in.meter());
 }
 
-Value sliced(Interpreter& in, const Value& self, const Bound& a) {
+Value sliced(Host& in, const Value& self, const Bound& a) {
   const std::int64_t columns = to_index(a[0], "the number of slices");
   if (columns == 0) fail("division by zero");
   const Value fill = a.get(1, Value());
@@ -263,7 +275,7 @@ Value sliced(Interpreter& in, const Value& self, const Bound& a) {
 }
 
 // Take the first, the last, the sum, the other way round.
-Value last_of(Interpreter& in, const Value& self, const Bound&) {
+Value last_of(Host& in, const Value& self, const Bound&) {
   if (self.is(Kind::iterator) || (!self.is(Kind::undefined) && !length(self))) {
     fail("'" + std::string(type_name(self)) + "' object cannot be walked backwards",
          "make it a list first: x | list | last");
@@ -272,12 +284,12 @@ Value last_of(Interpreter& in, const Value& self, const Bound&) {
   return items.empty() ? Value::undefined("no last item, the sequence is empty") : items.back();
 }
 
-Value first_of(Interpreter& in, const Value& self, const Bound&) {
+Value first_of(Host& in, const Value& self, const Bound&) {
   auto item = Cursor(self, in.meter()).next();
   return item ? *item : Value::undefined("no first item, the sequence is empty");
 }
 
-Value reversed(Interpreter& in, const Value& self, const Bound&) {
+Value reversed(Host& in, const Value& self, const Bound&) {
   std::vector<Value> items = collect(self, in.meter());
   std::reverse(items.begin(), items.end());
   if (self.is(Kind::string)) {
@@ -289,32 +301,37 @@ Value reversed(Interpreter& in, const Value& self, const Bound&) {
   return self.is(Kind::iterator) ? list : walk_once(list, in.meter());
 }
 
-Value summed(Interpreter& in, const Value& self, const Bound& a) {
+Value summed(Host& in, const Value& self, const Bound& a) {
   const AttributePath path(a.get(0, Value()));
   Value total = a.get(1, Value(0));
   if (total.is(Kind::string)) fail("sum does not join texts", "use join");
   Cursor cursor(self, in.meter());
-  while (const auto item = cursor.next()) total = add(total, path.of(*item, in.meter()), in.meter());
+  while (const auto item = cursor.next())
+    total = add(total, path.of(*item, in.meter()), in.meter());
   return total;
 }
 
-Value counted(Interpreter&, const Value& self, const Bound&) {
+Value counted(Host&, const Value& self, const Bound&) {
   const auto n = length(self);
-  if (!n && !self.is(Kind::loop)) fail("'" + std::string(type_name(self)) + "' object has no length",
-               self.is(Kind::iterator) ? "make it a list first: x | list | length" : "");
-  return Value(n ? *n : self.as<Loop>().length());
+  if (!n)
+    fail("'" + std::string(type_name(self)) + "' object has no length",
+         self.is(Kind::iterator) ? "make it a list first: x | list | length" : "");
+  return Value(*n);
 }
 
-Value item_pairs(Interpreter& in, const Value& self, const Bound&) {
-  return Value::iterator([&in, self, cursor = std::shared_ptr<Cursor>()]() mutable -> std::optional<Value> {
-    if (self.is(Kind::undefined)) return std::nullopt;
-    if (!self.is(Kind::dict)) fail("only a mapping has items");
-    if (!cursor) {
-      Arguments none;
-      cursor = std::make_shared<Cursor>(in.call_native(*find_method(self, "items"), self, none), in.meter());
-    }
-    return cursor->next();
-  }, self);
+Value item_pairs(Host& in, const Value& self, const Bound&) {
+  return Value::iterator(
+      [&in, self, cursor = std::shared_ptr<Cursor>()]() mutable -> std::optional<Value> {
+        if (self.is(Kind::undefined)) return std::nullopt;
+        if (!self.is(Kind::dict)) fail("only a mapping has items");
+        if (!cursor) {
+          Arguments none;
+          cursor = std::make_shared<Cursor>(
+              call_native(in, *find_method(self, "items"), self, none), in.meter());
+        }
+        return cursor->next();
+      },
+      self);
 }
 
 // List the filters of sequences.
@@ -322,7 +339,8 @@ constexpr Native kSequenceFilters[] = {
     {"attr", "name",
      [](auto&, auto& s, auto& a) {
        const std::string& name = to_text(a[0], "the name of an attribute");
-       if (s.is(Kind::dict) && find_method(s, name) == nullptr) return Value::undefined("a dictionary has no attribute '" + name + "'");
+       if (s.is(Kind::dict) && find_method(s, name) == nullptr)
+         return Value::undefined("a dictionary has no attribute '" + name + "'");
        return attribute(s, name);
      }},
     {"batch", "linecount,fill_with=", batched},
@@ -334,8 +352,10 @@ constexpr Native kSequenceFilters[] = {
     {"length", "", counted},
     {"list", "", [](auto& in, auto& s, auto&) { return Value::list(collect(s, in.meter())); }},
     {"map", "*", map},
-    {"max", "case_sensitive=,attribute=", [](auto& in, auto& s, auto& a) { return extreme(in, s, a, true); }},
-    {"min", "case_sensitive=,attribute=", [](auto& in, auto& s, auto& a) { return extreme(in, s, a, false); }},
+    {"max", "case_sensitive=,attribute=",
+     [](auto& in, auto& s, auto& a) { return extreme(in, s, a, true); }},
+    {"min", "case_sensitive=,attribute=",
+     [](auto& in, auto& s, auto& a) { return extreme(in, s, a, false); }},
     {"reject", "*", [](auto& in, auto& s, auto& a) { return choose(in, s, a, false, false); }},
     {"rejectattr", "*", [](auto& in, auto& s, auto& a) { return choose(in, s, a, false, true); }},
     {"reverse", "", reversed},

@@ -1,4 +1,4 @@
-// Keep template_statements.cpp.
+// Parse statements.
 
 #include <algorithm>
 #include <utility>
@@ -25,8 +25,8 @@ Block Parser::block(std::vector<std::string_view> ends) {
       take();
     } else {
       take();  // {%
-      const bool ended = std::any_of(ends.begin(), ends.end(),
-                                     [&](std::string_view end) { return at_name(end); });
+      const bool ended =
+          std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return at_name(end); });
       if (ended) return out;
       stmt = statement();
       expect_block_end();
@@ -34,7 +34,9 @@ Block Parser::block(std::vector<std::string_view> ends) {
     out.push_back(std::move(stmt));
   }
   if (!ends.empty()) {
-    stop("the template ends before {% " + std::string(ends.back()) + " %}");
+    const auto closing = std::find_if(ends.begin(), ends.end(),
+                                      [](std::string_view end) { return end.starts_with("end"); });
+    stop("the template ends before {% " + std::string(*closing) + " %}");
   }
   return out;
 }
@@ -45,7 +47,9 @@ Block Parser::run() {
   return out;
 }
 
-Block parse(std::string_view source) { return Parser(tokenize(source)).run(); }
+Block parse(std::string_view source) {
+  return Parser(tokenize(source)).run();
+}
 
 // Tell statements by their first word.
 Stmt Parser::statement() {
@@ -93,8 +97,8 @@ Stmt Parser::statement() {
     }
     out.expr = finish(std::move(joined));
   } else {
-    static constexpr std::string_view kLeftOut[] = {"block", "extends", "include", "import", "from",
-                                                    "autoescape"};
+    static constexpr std::string_view kLeftOut[] = {"block",  "extends", "include",
+                                                    "import", "from",    "autoescape"};
     if (std::count(std::begin(kLeftOut), std::end(kLeftOut), tag)) {
       stop_at(out.at, "'" + tag + "' is not supported in a chat template",
               "a chat template is one text: it cannot load or inherit from another");
@@ -216,7 +220,8 @@ Target Parser::single_target(bool with_namespace) {
   Target out;
   out.at = peek().at;
   if (peek().token != Token::name) {
-    stop("cannot assign to this", "assign to a name, a tuple of names, or an attribute of a namespace");
+    stop("cannot assign to this",
+         "assign to a name, a tuple of names, or an attribute of a namespace");
   }
   out.name = take().text;
   if (with_namespace && accept_op(".")) {
@@ -229,7 +234,8 @@ Target Parser::single_target(bool with_namespace) {
 }
 
 void Parser::check_name(const std::string& name, std::uint32_t at) const {
-  static constexpr std::string_view kConstants[] = {"true", "false", "none", "True", "False", "None"};
+  static constexpr std::string_view kConstants[] = {"true", "false", "none",
+                                                    "True", "False", "None"};
   if (std::count(std::begin(kConstants), std::end(kConstants), name)) {
     stop_at(at, "cannot assign to '" + name + "'");
   }
@@ -260,6 +266,7 @@ void Parser::parameters(Stmt& out) {
   expect_op(")");
 }
 
+// Read the body of a macro and see what it uses.
 Block Parser::macro_body(Stmt& out, std::string_view end) {
   accept_op(":");
   expect_block_end();

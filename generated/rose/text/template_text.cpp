@@ -1,4 +1,4 @@
-// Keep template_text.cpp.
+// Print values as Python does.
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,6 @@
 
 #include "rose/text/template_natives.h"
 #include "rose/text/template_unicode.h"
-#include "rose/text/template_interpreter.h"
 
 namespace rose::text::jinja {
 namespace {
@@ -99,12 +98,10 @@ void write_repr(Writer& out, const Value& value, Meter& meter, int depth) {
       write_dict(out, value.as<Space>().attributes, meter, depth + 1);
       out << ">";
       return;
-    case Kind::macro: out << "<Macro '" << value.as<Macro>().definition->text << "'>"; return;
     case Kind::iterator: out << "<generator object>"; return;
-    case Kind::function: out << "<function>"; return;
-    case Kind::loop:
-      out << "<LoopContext " << std::to_string(value.as<Loop>().index0 + 1) << "/"
-          << std::to_string(value.as<Loop>().length()) << ">";
+    case Kind::function:
+    case Kind::macro:
+    case Kind::loop: out << value.as<Object>().shown(); return;
   }
 }
 
@@ -115,7 +112,8 @@ std::string real_repr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char buffer[32];
-  const auto end = std::to_chars(buffer, std::end(buffer), value, std::chars_format::scientific).ptr;
+  const auto end =
+      std::to_chars(buffer, std::end(buffer), value, std::chars_format::scientific).ptr;
   const std::string_view text(buffer, static_cast<std::size_t>(end - buffer));
   const std::size_t mark = text.find('e');
   int exponent = 0;
@@ -131,8 +129,10 @@ std::string real_repr(double value) {
     const std::string power = std::to_string(std::abs(exponent));
     return sign + digits + (exponent < 0 ? "e-" : "e+") + (power.size() < 2 ? "0" : "") + power;
   }
-  if (exponent < 0) return sign + "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
-  if (n <= exponent + 1) return sign + digits + std::string(static_cast<std::size_t>(exponent + 1 - n), '0') + ".0";
+  if (exponent < 0)
+    return sign + "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
+  if (n <= exponent + 1)
+    return sign + digits + std::string(static_cast<std::size_t>(exponent + 1 - n), '0') + ".0";
   return sign + digits.insert(static_cast<std::size_t>(exponent + 1), ".");
 }
 

@@ -1,4 +1,4 @@
-// Keep template_unicode.cpp.
+// Walk, classify and convert characters.
 
 #include "rose/text/template_unicode.h"
 
@@ -36,6 +36,7 @@ bool in_runs(const Runs& runs, char32_t c) {
   return after != runs.begin() && c < std::prev(after)->second;
 }
 
+// Unpack the case mappings.
 using Mapping = std::unordered_map<char32_t, std::string>;
 
 Mapping unpack_mapping(std::string_view steps, std::string_view expansions) {
@@ -99,7 +100,9 @@ char32_t next_code_point(std::string_view text, std::size_t& at) {
   return step.code_point;
 }
 
-void append_utf8(std::string& out, char32_t c) { core::append_utf8(out, c); }
+void append_utf8(std::string& out, char32_t c) {
+  core::append_utf8(out, c);
+}
 
 std::size_t count_code_points(std::string_view text) {
   return static_cast<std::size_t>(
@@ -131,13 +134,21 @@ bool is_space(char32_t c) {
 bool is_printable(char32_t c) {
   return c < 0x7F ? c >= 0x20 : !in_runs(cases().unprintable, c);
 }
-bool is_upper(char32_t c) { return in_runs(cases().upper, c); }
-bool is_lower(char32_t c) { return in_runs(cases().lower, c); }
+bool is_upper(char32_t c) {
+  return in_runs(cases().upper, c);
+}
+bool is_lower(char32_t c) {
+  return in_runs(cases().lower, c);
+}
 bool is_cased(char32_t c) {
   return is_upper(c) || is_lower(c) || cases().to_title.contains(c);
 }
-void append_upper(std::string& out, char32_t c) { append_mapped(out, c, cases().to_upper); }
-void append_lower(std::string& out, char32_t c) { append_mapped(out, c, cases().to_lower); }
+void append_upper(std::string& out, char32_t c) {
+  append_mapped(out, c, cases().to_upper);
+}
+void append_lower(std::string& out, char32_t c) {
+  append_mapped(out, c, cases().to_lower);
+}
 void append_title(std::string& out, char32_t c) {
   const auto& special = cases().to_title;
   append_mapped(out, c, special.contains(c) ? special : cases().to_upper);

@@ -1,4 +1,4 @@
-// Keep template_unicode.h.
+// What Python's str knows about characters.
 
 #pragma once
 
@@ -15,7 +15,7 @@ char32_t next_code_point(std::string_view text, std::size_t& at);
 void append_utf8(std::string& out, char32_t c);
 std::size_t count_code_points(std::string_view text);
 std::size_t byte_offset(std::string_view text, std::size_t code_points);  ///< of the n-th one
-std::size_t invalid_utf8_at(std::string_view text);  ///< npos when valid
+std::size_t invalid_utf8_at(std::string_view text);                       ///< npos when valid
 
 bool is_space(char32_t c);      ///< str.isspace, and \s of Python's regular expressions
 bool is_printable(char32_t c);  ///< what repr() leaves alone

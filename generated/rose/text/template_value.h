@@ -1,4 +1,4 @@
-// Keep template_value.h.
+// Values that behave as Python's.
 
 #pragma once
 
@@ -31,7 +31,7 @@ enum class Kind : std::uint8_t {
   list,
   tuple,
   dict,
-  view,      // what d.items(), d.keys(), d.values() return
+  view,  // what d.items(), d.keys(), d.values() return
   range,
   iterator,  // what map, select and their like return: can be walked once
   space,     // namespace(...): the only thing a template can change in place
@@ -40,6 +40,9 @@ enum class Kind : std::uint8_t {
   loop,
 };
 
+class Value;
+
+// Let kinds that come later answer for themselves.
 struct Object {
   Object() = default;
   Object(const Object&) = default;
@@ -48,16 +51,13 @@ struct Object {
   Object& operator=(Object&&) = default;
   virtual ~Object() = default;
   int depth = 1;  ///< containers inside containers, this one included
+
+  virtual std::optional<Value> attribute(std::string_view name);  ///< of a macro or a loop
+  virtual std::optional<std::int64_t> size() { return std::nullopt; }
+  virtual std::string shown() const { return "<function>"; }
 };
-struct Sequence;
+
 struct Dict;
-struct View;
-struct Range;
-struct Iterator;
-struct Space;
-struct Function;
-struct Macro;
-struct Loop;
 
 // Keep any value in a tag, a scalar and a shared pointer.
 class Value {
@@ -84,8 +84,8 @@ class Value {
   bool is_integer() const { return kind_ == Kind::integer || kind_ == Kind::boolean; }
   std::int64_t integer() const { return integer_; }  ///< of an integer or a boolean
   double real() const { return kind_ == Kind::real ? real_ : static_cast<double>(integer_); }
-  const std::string& text() const;                   ///< of a string; what an undefined raises
-  const std::vector<Value>& items() const;           ///< of a list or tuple
+  const std::string& text() const;          ///< of a string; what an undefined raises
+  const std::vector<Value>& items() const;  ///< of a list or tuple
   template <class T>
   T& as() const {
     return static_cast<T&>(*object_);
@@ -146,9 +146,9 @@ std::size_t hash(const Value& value);                    ///< fails on a list or
 bool equal(const Value& a, const Value& b, Meter& meter);
 /// What `<` and its like compare by; fails where Python raises. Unordered: one side is NaN.
 std::partial_ordering order(const Value& a, const Value& b, Meter& meter);
-std::string str(const Value& value, Meter& meter);        ///< Python's str()
+std::string str(const Value& value, Meter& meter);  ///< Python's str()
 std::string repr(const Value& value, Meter& meter);
-std::string real_repr(double value);                      ///< shortest text that reads back
+std::string real_repr(double value);  ///< shortest text that reads back
 
 // Walk anything that can be walked.
 class Cursor {
