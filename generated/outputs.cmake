@@ -102,22 +102,30 @@ set(ROSE_OUTPUTS
   rose/text/template.h
   rose/text/template_access.cpp
   rose/text/template_ast.h
+  rose/text/template_brace.cpp
   rose/text/template_case_data.cpp
+  rose/text/template_compare.cpp
   rose/text/template_execute.cpp
   rose/text/template_filters.cpp
   rose/text/template_filters.h
   rose/text/template_format.cpp
+  rose/text/template_format.h
   rose/text/template_interpreter.cpp
   rose/text/template_interpreter.h
   rose/text/template_json.cpp
   rose/text/template_lexer.cpp
   rose/text/template_lexer.h
   rose/text/template_limits.h
+  rose/text/template_literals.cpp
+  rose/text/template_loop.cpp
   rose/text/template_methods.cpp
+  rose/text/template_natives.cpp
   rose/text/template_natives.h
+  rose/text/template_numbers.cpp
   rose/text/template_operators.cpp
   rose/text/template_parser.cpp
   rose/text/template_parser.h
+  rose/text/template_postfix.cpp
   rose/text/template_sequence_filters.cpp
   rose/text/template_statements.cpp
   rose/text/template_tests.cpp
@@ -145,8 +153,10 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/03-automatic-differentiation
   1-foundations/05-the-transformer
   1-foundations/06-weights-on-disk
+  1-foundations/08-chat-templates
   1-foundations/10-the-forward-pass
-  1-foundations/11-quantised-blocks)
+  1-foundations/11-quantised-blocks
+  1-foundations/16-python-in-small)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -269,22 +279,30 @@ set(ROSE_FILES
   rose/text/template.h
   rose/text/template_access.cpp
   rose/text/template_ast.h
+  rose/text/template_brace.cpp
   rose/text/template_case_data.cpp
+  rose/text/template_compare.cpp
   rose/text/template_execute.cpp
   rose/text/template_filters.cpp
   rose/text/template_filters.h
   rose/text/template_format.cpp
+  rose/text/template_format.h
   rose/text/template_interpreter.cpp
   rose/text/template_interpreter.h
   rose/text/template_json.cpp
   rose/text/template_lexer.cpp
   rose/text/template_lexer.h
   rose/text/template_limits.h
+  rose/text/template_literals.cpp
+  rose/text/template_loop.cpp
   rose/text/template_methods.cpp
+  rose/text/template_natives.cpp
   rose/text/template_natives.h
+  rose/text/template_numbers.cpp
   rose/text/template_operators.cpp
   rose/text/template_parser.cpp
   rose/text/template_parser.h
+  rose/text/template_postfix.cpp
   rose/text/template_sequence_filters.cpp
   rose/text/template_statements.cpp
   rose/text/template_tests.cpp
@@ -311,5 +329,7 @@ set(ROSE_FILES
   tests/1-foundations/03-automatic-differentiation_test.cpp
   tests/1-foundations/05-the-transformer_test.cpp
   tests/1-foundations/06-weights-on-disk_test.cpp
+  tests/1-foundations/08-chat-templates_test.cpp
   tests/1-foundations/10-the-forward-pass_test.cpp
-  tests/1-foundations/11-quantised-blocks_test.cpp)
+  tests/1-foundations/11-quantised-blocks_test.cpp
+  tests/1-foundations/16-python-in-small_test.cpp)
