@@ -4,6 +4,7 @@ set(ROSE_OUTPUTS
   labs/autodiff/vjp.h
   labs/evidence/values.h
   labs/information/information.h
+  labs/notation/shape_walk.h
   labs/tangle/mini.h
   rose/core/error.cpp
   rose/core/error.h
@@ -147,6 +148,7 @@ set(ROSE_OUTPUTS
   rose/trainer/gradcheck.h)
 set(ROSE_CHAPTER_TESTS
   0-orientation/04-how-the-book-tangles
+  0-orientation/05-notation-and-shapes
   0-orientation/06-the-ground-floor
   1-foundations/01-tensors-and-floating-point
   1-foundations/02-probability-and-information
@@ -180,6 +182,7 @@ set(ROSE_FILES
   labs/autodiff/vjp.h
   labs/evidence/values.h
   labs/information/information.h
+  labs/notation/shape_walk.h
   labs/tangle/mini.h
   outputs.cmake
   rose/core/error.cpp
@@ -323,6 +326,7 @@ set(ROSE_FILES
   rose/text/vocab_tiktoken.cpp
   rose/trainer/gradcheck.h
   tests/0-orientation/04-how-the-book-tangles_test.cpp
+  tests/0-orientation/05-notation-and-shapes_test.cpp
   tests/0-orientation/06-the-ground-floor_test.cpp
   tests/1-foundations/01-tensors-and-floating-point_test.cpp
   tests/1-foundations/02-probability-and-information_test.cpp
