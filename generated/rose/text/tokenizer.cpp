@@ -184,6 +184,8 @@ Tokenizer::Tokenizer(Vocab vocab, std::string_view where) {
   state_ = std::make_shared<const State>(std::move(vocab));
 }
 
+// Build from the files.
+
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   return Tokenizer(vocab_from_hf(path), path.string());
 }
