@@ -41,6 +41,7 @@
 #include "labs/evidence/values.h"
 #include "rose/core/error.h"
 #include "rose/core/files.h"
+#include "rose/core/rng.h"
 #include "rose/core/utf8.h"
 #include "rose/text/added_tokens.h"
 #include "rose/text/bpe.h"
@@ -158,11 +159,11 @@ TEST(Bpe, EqualsItsDefinitionAtEveryLength) {
   const Vocab vocab = trained_on(text, 256 + 40);
   const Bpe bpe(vocab);
   Bpe::Scratch scratch;
-  std::mt19937 bits(11);
+  core::Rng bits(11);
   for (int i = 0; i < 1'500; ++i) {
     std::string word;
-    const std::size_t length = i % 3 == 0 ? bits() % 120 : bits() % 12;
-    while (word.size() < length) word.push_back("aaabbeswtlon "[bits() % 13]);
+    const std::size_t length = i % 3 == 0 ? bits.next() % 120 : bits.next() % 12;
+    while (word.size() < length) word.push_back("aaabbeswtlon "[bits.next() % 13]);
     const auto ids = bpe.encode_word(word, scratch);
     ASSERT_EQ(std::vector<std::int32_t>(ids.begin(), ids.end()), encode_by_definition(vocab, word)) << word;
   }
@@ -191,10 +192,10 @@ TEST(Tokenizer, SpecialTokensAreTextUnlessParsed) {
 
 TEST(Tokenizer, EveryByteStringSurvives) {
   const Tokenizer t = small();
-  std::mt19937 bits(13);
+  core::Rng bits(13);
   for (int i = 0; i < 3'000; ++i) {
     std::string text, bytes;
-    for (int n = 0; n < 30; ++n) text.push_back(static_cast<char>(bits() % 4 == 0 ? bits() : ' ' + bits() % 90));
+    for (int n = 0; n < 30; ++n) text.push_back(static_cast<char>(bits.next() % 4 == 0 ? bits.next() : ' ' + bits.next() % 90));
     for (const std::int32_t id : t.encode(text, false)) bytes += t.bytes(id);
     ASSERT_EQ(bytes, text);
   }
@@ -236,13 +237,13 @@ TEST(Tokenizer, RefusesAVocabularyThatContradictsItself) {
 // Pieces are valid UTF-8 and concatenate to the whole.
 TEST(Detokenizer, PiecesConcatenateToTheDecodedText) {
   const Tokenizer t = small();
-  std::mt19937 bits(17);
+  core::Rng bits(17);
   const unsigned char awkward[] = {0xF0, 0x9F, 0x91, 0x8D, 0xE2, 0x82, 0xAC, 0xED, 0xA0, 0xC3, 0xA9, 'a', 0xFF, 0xC0, 0xF4, 0x90};
   for (int i = 0; i < 20'000; ++i) {
     std::vector<std::int32_t> ids;
     for (int n = 0; n < 10; ++n) {
-      const char byte = static_cast<char>(awkward[bits() % std::size(awkward)]);
-      ids.push_back(bits() % 5 == 0 ? static_cast<std::int32_t>(bits() % 290) : *t.find({&byte, 1}));
+      const char byte = static_cast<char>(awkward[bits.next() % std::size(awkward)]);
+      ids.push_back(bits.next() % 5 == 0 ? static_cast<std::int32_t>(bits.next() % 290) : *t.find({&byte, 1}));
     }
     Detokenizer d(t);
     std::string text, bytes;
