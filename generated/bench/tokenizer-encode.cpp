@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
   std::vector<std::int32_t> ids = tokenizer.encode(text, true);
   const std::string checksum = rose::core::sha256_hex(fmt::format("{}", fmt::join(ids, " ")));
   rose::bench::About about{.metric = "rate", .unit = "MB/s", .better = "higher"};
-  about.extra = {{"checksum", checksum}, {"config", {{"bytes", text.size()}, {"tokens", ids.size()}}}};
+  about.extra = {{"checksum", checksum},
+                 {"config", {{"bytes", text.size()}, {"tokens", ids.size()}}}};
   return rose::bench::run(argc, argv, about, [&] {
     ids.clear();
     const double s = rose::bench::seconds([&] { tokenizer.encode(text, true, ids); });

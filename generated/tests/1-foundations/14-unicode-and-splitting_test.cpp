@@ -68,7 +68,8 @@ TEST(CodePoint, ReadingAndWritingIsTheIdentity) {
   core::Rng bits(1);
   for (int i = 0; i < 20'000; ++i) {
     std::string noise;
-    for (int n = 0; n < 12; ++n) noise.push_back(static_cast<char>(bits.next() % 3 == 0 ? bits.next() : 0x80 | bits.next()));
+    for (int n = 0; n < 12; ++n)
+      noise.push_back(static_cast<char>(bits.next() % 3 == 0 ? bits.next() : 0x80 | bits.next()));
     ASSERT_EQ(round_trip(noise), noise);
   }
 }
@@ -89,11 +90,16 @@ TEST(CodePoint, OnlyTheShortestFormOfARealCharacterIsOne) {
 // The engine's idea of letters, numbers and spaces.
 TEST(CharClasses, AreThoseOfTheEngine) {
   const std::uint8_t* of = char_classes();
-  for (const std::uint32_t c : {0x85u, 0xA0u, 0x1680u, 0x2003u, 0x3000u}) EXPECT_TRUE(of[c] & space);
-  for (const std::uint32_t c : {0x1Cu, 0x180Eu, 0x200Bu, 0xFEFFu}) EXPECT_FALSE(of[c] & space);  // zero width, or nearly
-  for (const std::uint32_t c : {0xBDu, 0x2167u, 0x664u, 0x3007u}) EXPECT_TRUE(of[c] & number);    // ½ Ⅷ ٤ 〇
-  EXPECT_TRUE(of[0x4E09] & letter);                                                                // 三 is a letter
-  EXPECT_EQ(of[0x301], other | word);  // an accent is no letter, yet part of a word to the special tokens' search
+  for (const std::uint32_t c : {0x85u, 0xA0u, 0x1680u, 0x2003u, 0x3000u})
+    EXPECT_TRUE(of[c] & space);
+  for (const std::uint32_t c : {0x1Cu, 0x180Eu, 0x200Bu, 0xFEFFu})
+    EXPECT_FALSE(of[c] & space);  // zero width, or nearly
+  for (const std::uint32_t c : {0xBDu, 0x2167u, 0x664u, 0x3007u})
+    EXPECT_TRUE(of[c] & number);     // ½ Ⅷ ٤ 〇
+  EXPECT_TRUE(of[0x4E09] & letter);  // 三 is a letter
+  EXPECT_EQ(
+      of[0x301],
+      other | word);  // an accent is no letter, yet part of a word to the special tokens' search
   EXPECT_EQ(of[invalid_byte + 0xFF], other);
   int disagreements = 0;
   for (std::uint32_t c = 0; c < invalid_byte; ++c) {
@@ -108,10 +114,11 @@ TEST(Normalize, ComposesWhatCanBeComposed) {
   EXPECT_EQ(nfc("e\u0301"), "\u00e9");
   EXPECT_EQ(nfc("a\u0302\u0323"), "\u1ead");
   EXPECT_EQ(nfc("a\u0323\u0302"), "\u1ead");
-  EXPECT_EQ(nfc("\u212b"), "\u00c5");                  // a duplicate
-  EXPECT_EQ(nfc("\u0958"), "\u0915\u093c");            // an exception: taken apart for good
-  EXPECT_EQ(nfc("\u1112\u1161\u11ab"), "\ud55c");      // 한
-  EXPECT_EQ(nfc("a\u0301\u0301"), "\u00e1\u0301");     // the second accent is blocked by nothing, and has no pair
+  EXPECT_EQ(nfc("\u212b"), "\u00c5");              // a duplicate
+  EXPECT_EQ(nfc("\u0958"), "\u0915\u093c");        // an exception: taken apart for good
+  EXPECT_EQ(nfc("\u1112\u1161\u11ab"), "\ud55c");  // 한
+  EXPECT_EQ(nfc("a\u0301\u0301"),
+            "\u00e1\u0301");  // the second accent is blocked by nothing, and has no pair
   EXPECT_EQ(nfc("plain \xFF text"), "plain \xFF text");
 }
 
@@ -120,7 +127,12 @@ TEST(Normalize, TwiceIsOnce) {
   for (int i = 0; i < 20'000; ++i) {
     std::string text;
     for (int n = 0; n < 8; ++n) {
-      const std::uint32_t bases[] = {'a', 'e', 0x1100 + bits.next() % 0x100, 0xAC00 + bits.next() % 200, 0x300 + bits.next() % 0x70, 0x915};
+      const std::uint32_t bases[] = {'a',
+                                     'e',
+                                     0x1100 + bits.next() % 0x100,
+                                     0xAC00 + bits.next() % 200,
+                                     0x300 + bits.next() % 0x70,
+                                     0x915};
       put_code_point(text, bases[bits.next() % 6]);
     }
     const std::string once = nfc(text);
@@ -139,9 +151,11 @@ std::string cut(std::vector<SplitRule> rules, std::string_view text) {
 TEST(Split, CutsOneSentenceFourWays) {
   const std::string_view text = "I'LL pay $1234.50,  won't I?\n\n  end";
   EXPECT_EQ(cut({SplitRule::gpt2}, text), "I·'·LL· pay· $·1234·.·50·,· · won·'t· I·?·\n\n · end");
-  EXPECT_EQ(cut({SplitRule::digits, SplitRule::gpt2}, text), "I·'·LL· pay· $·1·2·3·4·.·5·0·,· · won·'t· I·?·\n\n · end");
+  EXPECT_EQ(cut({SplitRule::digits, SplitRule::gpt2}, text),
+            "I·'·LL· pay· $·1·2·3·4·.·5·0·,· · won·'t· I·?·\n\n · end");
   EXPECT_EQ(cut({SplitRule::llama3}, text), "I·'LL· pay· $·123·4·.·50·,· · won·'t· I·?\n\n· · end");
-  EXPECT_EQ(cut({SplitRule::qwen2}, text), "I·'LL· pay· $·1·2·3·4·.·5·0·,· · won·'t· I·?\n\n· · end");
+  EXPECT_EQ(cut({SplitRule::qwen2}, text),
+            "I·'LL· pay· $·1·2·3·4·.·5·0·,· · won·'t· I·?\n\n· · end");
 }
 
 TEST(Split, GivesBackOneSpaceAndNests) {
@@ -155,12 +169,16 @@ TEST(Split, GivesBackOneSpaceAndNests) {
 
 // Words concatenate to the text, in linear time.
 TEST(Split, LosesNothing) {
-  const std::vector<std::vector<SplitRule>> families = {
-      {SplitRule::gpt2}, {SplitRule::llama3}, {SplitRule::qwen2}, {SplitRule::digits, SplitRule::gpt2}, {SplitRule::digit_groups}};
+  const std::vector<std::vector<SplitRule>> families = {{SplitRule::gpt2},
+                                                        {SplitRule::llama3},
+                                                        {SplitRule::qwen2},
+                                                        {SplitRule::digits, SplitRule::gpt2},
+                                                        {SplitRule::digit_groups}};
   core::Rng bits(5);
   for (int i = 0; i < 5'000; ++i) {
     std::string text;
-    for (int n = 0; n < 20; ++n) text.push_back(" '\nsLl1a.\r\xC2\xA0\xE2\xFF\t9"[bits.next() % 17]);
+    for (int n = 0; n < 20; ++n)
+      text.push_back(" '\nsLl1a.\r\xC2\xA0\xE2\xFF\t9"[bits.next() % 17]);
     for (const auto& rules : families) {
       std::string joined;
       split(rules, text, [&](std::string_view word) {
