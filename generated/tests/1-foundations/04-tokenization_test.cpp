@@ -255,7 +255,8 @@ TEST(Detokenizer, PiecesConcatenateToTheDecodedText) {
     std::vector<std::int32_t> ids;
     for (int n = 0; n < 10; ++n) {
       const char byte = static_cast<char>(awkward[bits.next() % std::size(awkward)]);
-      ids.push_back(bits.next() % 5 == 0 ? static_cast<std::int32_t>(bits.below(static_cast<std::uint32_t>(t.vocab_size())))
+      ids.push_back(bits.next() % 5 == 0 ? static_cast<std::int32_t>(bits.below(
+                                               static_cast<std::uint32_t>(t.vocab_size())))
                                          : *t.find({&byte, 1}));
     }
     Detokenizer d(t);
