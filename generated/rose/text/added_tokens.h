@@ -12,7 +12,8 @@ namespace rose::text {
 
 class AddedTokens {
  public:
-  /// Those of `vocab.added` whose `normalized` flag is the given one, in normal form if the vocabulary asks for it.
+  /// Those of `vocab.added` whose `normalized` flag is the given one, in normal form if the
+  /// vocabulary asks for it.
   AddedTokens(const Vocab& vocab, bool normalized);
 
   bool empty() const { return entries_.empty(); }
@@ -23,8 +24,8 @@ class AddedTokens {
     const AddedToken*
         token;  ///< null when there is none from `from` on; then all three are text.size()
   };
-  /// The first token at or after `from`; white space is stripped no further left than `floor`. Special tokens are
-  /// passed over as text unless `parse_special`.
+  /// The first token at or after `from`; white space is stripped no further left than `floor`.
+  /// Special tokens are passed over as text unless `parse_special`.
   Match find(std::string_view text, std::size_t from, std::size_t floor, bool parse_special) const;
 
  private:

@@ -22,8 +22,8 @@ struct BpeTrainerOptions {
   bool nfc = false;
 };
 
-/// Byte-pair encoding as learnt by Sennrich et al. (2016), over bytes as in GPT-2; gives the merges that the
-/// `BpeTrainer` of Hugging Face's tokenizers gives with the whole byte alphabet.
+/// Byte-pair encoding as learnt by Sennrich et al. (2016), over bytes as in GPT-2; gives the merges
+/// that the `BpeTrainer` of Hugging Face's tokenizers gives with the whole byte alphabet.
 class BpeTrainer {
  public:
   explicit BpeTrainer(BpeTrainerOptions options) : options_(std::move(options)) {}

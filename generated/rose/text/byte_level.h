@@ -9,8 +9,9 @@
 
 namespace rose::text {
 
-/// The character that stands for a byte in `vocab.json`, `merges.txt`, `tokenizer.json` and GGUF: itself where it is
-/// printable Latin-1, the next free one from U+0100 on where it is not (so a space is Ġ, U+0120).
+/// The character that stands for a byte in `vocab.json`, `merges.txt`, `tokenizer.json` and GGUF:
+/// itself where it is printable Latin-1, the next free one from U+0100 on where it is not (so a
+/// space is Ġ, U+0120).
 std::uint32_t byte_char(unsigned char byte);
 
 /// A byte string in that spelling.

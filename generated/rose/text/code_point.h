@@ -13,8 +13,8 @@ struct CodePoint {
   std::uint32_t size;
 };
 
-/// A byte that is no part of well-formed UTF-8 is read as the value `invalid_byte + byte`, above all code points, so
-/// that any byte string can be walked, classified and written back unchanged.
+/// A byte that is no part of well-formed UTF-8 is read as the value `invalid_byte + byte`, above
+/// all code points, so that any byte string can be walked, classified and written back unchanged.
 inline constexpr std::uint32_t invalid_byte = 0x110000;
 
 // Decode the code point at p, which is before end.

@@ -8,7 +8,8 @@
 
 namespace rose::text {
 
-/// Every piece is valid UTF-8, and the pieces of a sequence, `finish` included, concatenate to its `decode`.
+/// Every piece is valid UTF-8, and the pieces of a sequence, `finish` included, concatenate to its
+/// `decode`.
 class Detokenizer {
  public:
   explicit Detokenizer(Tokenizer tokenizer, bool skip_special = true)

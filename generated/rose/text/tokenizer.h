@@ -24,8 +24,8 @@ class Tokenizer {
   static Tokenizer from_hf_json(std::string_view json, std::string_view where = "tokenizer.json");
   static Tokenizer from_gguf(const GgufVocab& gguf);
 
-  /// The ids of a text, without `prefix()` and `suffix()`. A special token's text becomes that token only when
-  /// `parse_special`; otherwise it is text like any other.
+  /// The ids of a text, without `prefix()` and `suffix()`. A special token's text becomes that
+  /// token only when `parse_special`; otherwise it is text like any other.
   std::vector<std::int32_t> encode(std::string_view text, bool parse_special) const;
   void encode(std::string_view text, bool parse_special,
               std::vector<std::int32_t>& out) const;  ///< appends

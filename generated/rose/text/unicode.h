@@ -17,7 +17,8 @@ enum CharClass : std::uint8_t {
   other = 32,   ///< none of letter, number and space
 };
 
-/// The class bits of every value that `read_code_point` returns: 0x110000 code points, then 256 invalid bytes (`other`).
+/// The class bits of every value that `read_code_point` returns: 0x110000 code points, then 256
+/// invalid bytes (`other`).
 const std::uint8_t* char_classes();
 
 /// The generated tables, in the coding that `unicode.cpp` describes.
@@ -25,7 +26,8 @@ std::string_view packed_class_runs();
 std::string_view packed_decompositions();
 std::string_view packed_combining_runs();
 
-/// Reads the numbers of a packed table: five bits a character, low bits first, 32 marks that more follow.
+/// Reads the numbers of a packed table: five bits a character, low bits first, 32 marks that more
+/// follow.
 class PackedNumbers {
  public:
   explicit PackedNumbers(std::string_view text) : text_(text) {}

@@ -66,12 +66,14 @@ struct GgufVocab {
 /// Hugging Face's `tokenizer.json`. What it asks for and we do not do is refused by name.
 Vocab vocab_from_hf_json(std::string_view json, std::string_view where);
 
-/// A `tokenizer.json`, or a folder that holds one; `tokenizer_config.json` beside it names bos, eos and pad.
+/// A `tokenizer.json`, or a folder that holds one; `tokenizer_config.json` beside it names bos, eos
+/// and pad.
 Vocab vocab_from_hf(const std::filesystem::path& file_or_folder);
 
 Vocab vocab_from_gguf(const GgufVocab& gguf);
 
-/// A tiktoken file: a base64 token and its rank a line. The file says neither split rule nor special tokens.
+/// A tiktoken file: a base64 token and its rank a line. The file says neither split rule nor
+/// special tokens.
 Vocab vocab_from_tiktoken(std::string_view text, std::vector<SplitRule> split,
                           const std::vector<std::pair<std::string, std::int32_t>>& special,
                           std::string_view where);
