@@ -11,8 +11,8 @@ namespace rose::text {
 
 /// One step of a pre-tokenizer.
 enum class SplitRule {
-  gpt2,    ///< 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-  llama3,  ///< contractions in any case, a sign before letters, numbers by threes, line ends
+  gpt2,          ///< 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+  llama3,        ///< contractions in any case, a sign before letters, numbers by threes, line ends
   qwen2,         ///< as llama3, numbers one by one
   digits,        ///< each numeric character alone
   digit_groups,  ///< numeric characters together, apart from the rest

@@ -62,7 +62,10 @@ Vocab sample(std::vector<SplitRule> split) {
 const std::string probe = "<|begin|>the cats' 12345 hats\n\n  é <|end|>";
 
 TEST(VocabFiles, TokenizerJsonKeepsEverything) {
-  for (const auto& split : {std::vector{SplitRule::gpt2}, {SplitRule::llama3}, {SplitRule::qwen2}, {SplitRule::digits, SplitRule::gpt2}}) {
+  for (const auto& split : {std::vector{SplitRule::gpt2},
+                            {SplitRule::llama3},
+                            {SplitRule::qwen2},
+                            {SplitRule::digits, SplitRule::gpt2}}) {
     const Tokenizer a(sample(split));
     const Tokenizer b = Tokenizer::from_hf_json(to_hf_json(a.vocab()));
     EXPECT_EQ(a.hash(), b.hash());
@@ -99,7 +102,9 @@ std::string refusal(std::string_view json) {
   return "accepted";
 }
 
-std::string document(std::string_view model, std::string_view rest = R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false})") {
+std::string document(
+    std::string_view model,
+    std::string_view rest = R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false})") {
   return R"({"model":)" + std::string(model) + "," + std::string(rest) + "}";
 }
 
@@ -110,21 +115,33 @@ TEST(VocabFiles, RefusalsNameTheirReason) {
   EXPECT_THAT(refusal("{"), HasSubstr("t.json"));
   EXPECT_THAT(refusal(document(R"({"type":"Unigram","vocab":[]})")), HasSubstr("Unigram"));
   EXPECT_THAT(refusal(document(R"({"vocab":{"a":0},"merges":["a z"]})")), HasSubstr("\"z\""));
-  EXPECT_THAT(refusal(document(R"({"vocab":{"a":0,"b":1},"merges":[["a","b"]]})")), HasSubstr("\"ab\""));
+  EXPECT_THAT(refusal(document(R"({"vocab":{"a":0,"b":1},"merges":[["a","b"]]})")),
+              HasSubstr("\"ab\""));
   EXPECT_THAT(refusal(document(R"({"vocab":{"a":0,"b":0},"merges":[]})")), HasSubstr("id 0"));
-  EXPECT_THAT(refusal(document(R"({"vocab":{"a":4000000000},"merges":[]})")), HasSubstr("no sensible id"));
+  EXPECT_THAT(refusal(document(R"({"vocab":{"a":4000000000},"merges":[]})")),
+              HasSubstr("no sensible id"));
   EXPECT_THAT(refusal(document(R"({"vocab":{"a":-1},"merges":[]})")), HasSubstr("no sensible id"));
-  EXPECT_THAT(refusal(document(R"({"vocab":{"a":0},"merges":[],"byte_fallback":true})")), HasSubstr("byte_fallback"));
-  EXPECT_THAT(refusal(document(good, R"("pre_tokenizer":{"type":"Metaspace"})")), HasSubstr("Metaspace"));
-  EXPECT_THAT(refusal(document(good, R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"x+"},"behavior":"Isolated"})")), HasSubstr("x+"));
-  EXPECT_THAT(refusal(document(good, R"("normalizer":{"type":"Lowercase"},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false})")),
-              HasSubstr("Lowercase"));
+  EXPECT_THAT(refusal(document(R"({"vocab":{"a":0},"merges":[],"byte_fallback":true})")),
+              HasSubstr("byte_fallback"));
+  EXPECT_THAT(refusal(document(good, R"("pre_tokenizer":{"type":"Metaspace"})")),
+              HasSubstr("Metaspace"));
+  EXPECT_THAT(
+      refusal(document(
+          good,
+          R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"x+"},"behavior":"Isolated"})")),
+      HasSubstr("x+"));
+  EXPECT_THAT(
+      refusal(document(
+          good,
+          R"("normalizer":{"type":"Lowercase"},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false})")),
+      HasSubstr("Lowercase"));
   GgufVocab gguf;
   gguf.model = "llama";
   EXPECT_THROW(vocab_from_gguf(gguf), core::Error);
   gguf.model = "gpt2", gguf.pre = "unheard-of";
   EXPECT_THROW(vocab_from_gguf(gguf), core::Error);
-  EXPECT_THROW(vocab_from_tiktoken("YQ== 0\nnot base64! 1\n", {SplitRule::gpt2}, {}, "file"), core::Error);
+  EXPECT_THROW(vocab_from_tiktoken("YQ== 0\nnot base64! 1\n", {SplitRule::gpt2}, {}, "file"),
+               core::Error);
 }
 
 }  // namespace
