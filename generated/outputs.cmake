@@ -153,12 +153,15 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/01-tensors-and-floating-point
   1-foundations/02-probability-and-information
   1-foundations/03-automatic-differentiation
+  1-foundations/04-tokenization
   1-foundations/05-the-transformer
   1-foundations/06-weights-on-disk
   1-foundations/08-chat-templates
   1-foundations/10-the-forward-pass
   1-foundations/11-quantised-blocks
-  1-foundations/16-python-in-small)
+  1-foundations/14-unicode-and-splitting
+  1-foundations/16-python-in-small
+  1-foundations/17-tokenizer-files)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -167,11 +170,13 @@ set(ROSE_FAILS)
 set(ROSE_EXERCISES
   kahan
   mini-tangle-unused)
-set(ROSE_BENCHES)
+set(ROSE_BENCHES
+  tokenizer-encode)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/10-the-forward-pass torch)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
+  bench/tokenizer-encode.cpp
   examples/e4m3-table-example.cpp
   examples/e4m3-table-example.out
   exercises/kahan_solution.cpp
@@ -331,9 +336,12 @@ set(ROSE_FILES
   tests/1-foundations/01-tensors-and-floating-point_test.cpp
   tests/1-foundations/02-probability-and-information_test.cpp
   tests/1-foundations/03-automatic-differentiation_test.cpp
+  tests/1-foundations/04-tokenization_test.cpp
   tests/1-foundations/05-the-transformer_test.cpp
   tests/1-foundations/06-weights-on-disk_test.cpp
   tests/1-foundations/08-chat-templates_test.cpp
   tests/1-foundations/10-the-forward-pass_test.cpp
   tests/1-foundations/11-quantised-blocks_test.cpp
-  tests/1-foundations/16-python-in-small_test.cpp)
+  tests/1-foundations/14-unicode-and-splitting_test.cpp
+  tests/1-foundations/16-python-in-small_test.cpp
+  tests/1-foundations/17-tokenizer-files_test.cpp)
