@@ -3,7 +3,7 @@
 #
 #   scripts/check.sh [--static]     --static leaves out what needs a build: the values that tests write, and clang-tidy
 #
-# Steps: drift (book against generated/), format, shell, book (links, citations, numbers), records, tidy.
+# Steps: drift (book against generated/), format, shell, book (links, citations, numbers), citations (the stores), records, tidy.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -59,6 +59,7 @@ step drift drift
 step format format
 step shell shell
 step book "$python" scripts/check_book.py $([ $static = 0 ] || echo --static)
+step citations "$python" scripts/check_citations.py
 step records "$python" benchmarks/run.py --check
 if [ $static = 0 ]; then step tidy tidy; fi
 
