@@ -147,6 +147,7 @@ set(ROSE_OUTPUTS
   rose/text/vocab_tiktoken.cpp
   rose/trainer/gradcheck.h)
 set(ROSE_CHAPTER_TESTS
+  0-orientation/03-how-evidence-works
   0-orientation/04-how-the-book-tangles
   0-orientation/05-notation-and-shapes
   0-orientation/06-the-ground-floor
@@ -330,6 +331,7 @@ set(ROSE_FILES
   rose/text/vocab_hf.cpp
   rose/text/vocab_tiktoken.cpp
   rose/trainer/gradcheck.h
+  tests/0-orientation/03-how-evidence-works_test.cpp
   tests/0-orientation/04-how-the-book-tangles_test.cpp
   tests/0-orientation/05-notation-and-shapes_test.cpp
   tests/0-orientation/06-the-ground-floor_test.cpp
