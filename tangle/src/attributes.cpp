@@ -24,8 +24,7 @@ class Reader {
     out_.span = {source_, open, ++at_};
     skip_blanks();
     if (at_ < end_) {
-      diagnostics_.error("text-after-attributes", {source_, at_, end_},
-                         "nothing may follow the attributes of a fence");
+      diagnostics_.error("text-after-attributes", {source_, at_, end_}, "nothing may follow the attributes of a fence");
     }
     return std::move(out_);
   }
@@ -35,9 +34,7 @@ class Reader {
   void skip_blanks() {
     while (at_ < end_ && (peek() == ' ' || peek() == '\t' || peek() == '\r')) ++at_;
   }
-  std::string_view view(std::uint32_t begin) const {
-    return source_->text.substr(begin, at_ - begin);
-  }
+  std::string_view view(std::uint32_t begin) const { return source_->text.substr(begin, at_ - begin); }
   /// A run of characters that cannot end an attribute.
   std::string_view word() {
     const std::uint32_t begin = at_;
@@ -58,8 +55,7 @@ class Reader {
     if (!key.empty() && at_ < end_ && peek() == '=') return pair(begin, key);
     if (at_ == begin) ++at_;
     word();
-    diagnostics_.error("bad-attribute", {source_, begin, at_},
-                       "expected #id, .class, key=value or key=\"value\"");
+    diagnostics_.error("bad-attribute", {source_, begin, at_}, "expected #id, .class, key=value or key=\"value\"");
   }
 
   void id(std::uint32_t begin) {
@@ -119,13 +115,11 @@ class Reader {
 }  // namespace
 
 bool Attributes::has(std::string_view class_name) const {
-  return std::any_of(classes.begin(), classes.end(),
-                     [&](const ClassName& c) { return c.name == class_name; });
+  return std::any_of(classes.begin(), classes.end(), [&](const ClassName& c) { return c.name == class_name; });
 }
 
 const KeyValue* Attributes::find(std::string_view key) const {
-  const auto found = std::find_if(pairs.begin(), pairs.end(),
-                                  [&](const KeyValue& pair) { return pair.key == key; });
+  const auto found = std::find_if(pairs.begin(), pairs.end(), [&](const KeyValue& pair) { return pair.key == key; });
   return found == pairs.end() ? nullptr : &*found;
 }
 
@@ -134,8 +128,6 @@ std::string_view Attributes::value(std::string_view key) const {
   return pair ? std::string_view(pair->value) : std::string_view{};
 }
 
-Attributes parse_attributes(Span span, Diagnostics& diagnostics) {
-  return Reader(span, diagnostics).run();
-}
+Attributes parse_attributes(Span span, Diagnostics& diagnostics) { return Reader(span, diagnostics).run(); }
 
 }  // namespace tangle

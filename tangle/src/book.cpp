@@ -74,8 +74,8 @@ class ContentsReader {
   }
 
   void find_strays(const PartOfBook& part) {
-    for (const auto& [file, kind] : list_folder(book_.folder + "/" + part.id)) {
-      if (kind == FileKind::folder || !file.ends_with(".md")) continue;
+    for (const std::string& file : list_files(book_.folder + "/" + part.id)) {
+      if (!file.ends_with(".md")) continue;
       const std::string name = part.id + "/" + file.substr(0, file.size() - 3);
       if (std::find(book_.names.begin(), book_.names.end(), name) != book_.names.end()) continue;
       const std::string path = book_.folder + "/" + name + ".md";
@@ -104,8 +104,8 @@ Book read_book(const std::string& folder, Diagnostics& diagnostics) {
     return book;
   }
   PartOfBook part;
-  for (const auto& [file, kind] : list_folder(book.folder)) {
-    if (kind == FileKind::folder || !file.ends_with(".md")) continue;
+  for (const std::string& file : list_files(book.folder)) {
+    if (!file.ends_with(".md")) continue;
     const std::string path = book.folder + "/" + file;
     auto bytes = read_file(path);
     if (!bytes) continue;

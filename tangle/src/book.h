@@ -13,15 +13,15 @@
 namespace tangle {
 
 struct PartOfBook {
-  std::string id;     ///< folder name, "1-foundations"
+  std::string id;  ///< folder name, "1-foundations"
   std::string title;
   std::vector<std::string> chapters;
 };
 
 /// Owns every source, so that documents, programs and messages may point into it.
 struct Book {
-  std::string folder;             ///< as given, without a trailing slash
-  bool has_contents = false;      ///< there is a book.yaml, so front matter is required
+  std::string folder;         ///< as given, without a trailing slash
+  bool has_contents = false;  ///< there is a book.yaml, so front matter is required
   std::string title;
   std::vector<PartOfBook> parts;
   std::deque<std::string> names;  ///< chapter names, one for each document

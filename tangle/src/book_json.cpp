@@ -1,4 +1,4 @@
-#include "book_json.h"
+#include "output.h"
 
 #include "json.h"
 
@@ -152,7 +152,9 @@ class Writer {
       const Chunk& chunk = program_.chunks[run.chunk];
       json_.value(std::string_view(run.kind == Run::Kind::body ? "body" : "title")).value(chunk.id);
       json_.value(std::int64_t{run.part}).value(program_.document(chunk.parts[run.part]).name);
-      json_.value(std::int64_t{run.source_line}).value(std::int64_t{run.source_offset}).value(std::int64_t{run.column_delta});
+      json_.value(std::int64_t{run.source_line})
+          .value(std::int64_t{run.source_offset})
+          .value(std::int64_t{run.column_delta});
     }
     json_.close(']');
   }
@@ -164,7 +166,9 @@ class Writer {
 
 }  // namespace
 
-std::string book_json(const Program& program, const std::vector<Output>& outputs) { return Writer(program, outputs).book(); }
+std::string book_json(const Program& program, const std::vector<Output>& outputs) {
+  return Writer(program, outputs).book();
+}
 
 std::string source_map_json(const Program& program, const std::vector<Output>& outputs) {
   return Writer(program, outputs).source_maps();

@@ -29,22 +29,18 @@ constexpr RoleClass code_class = {"code", Role::code, " title file "};
 constexpr RoleClass table_class = {"bench table", Role::table, " title show "};
 
 constexpr std::array<std::string_view, 3> flags = {"append", "replace", "plain"};
-constexpr std::array<std::string_view, 8> all_keys = {"title", "file", "ns",    "of",
-                                                      "bench", "expect", "show", "lang"};
+constexpr std::array<std::string_view, 8> all_keys = {"title", "file", "ns", "of", "bench", "expect", "show", "lang"};
 
 void unknown_class(const ClassName& name, Diagnostics& diagnostics) {
   std::vector<std::string_view> known(flags.begin(), flags.end());
   for (const RoleClass& entry : role_classes) known.push_back(entry.name);
-  Message& message = diagnostics.error("unknown-class", name.span,
-                                       "unknown class \"." + printable(name.name) + "\"");
+  Message& message = diagnostics.error("unknown-class", name.span, "unknown class \"." + printable(name.name) + "\"");
   const auto near = nearest(name.name, known);
   if (!near.empty()) message.help("did you mean " + join_or(near) + "?");
 }
 
-void unknown_key(const KeyValue& pair, std::string_view role, std::string_view allowed,
-                 Diagnostics& diagnostics) {
-  const Span span{pair.span.source, pair.span.begin,
-                  pair.span.begin + static_cast<std::uint32_t>(pair.key.size())};
+void unknown_key(const KeyValue& pair, std::string_view role, std::string_view allowed, Diagnostics& diagnostics) {
+  const Span span{pair.span.source, pair.span.begin, pair.span.begin + static_cast<std::uint32_t>(pair.key.size())};
   if (std::find(all_keys.begin(), all_keys.end(), pair.key) != all_keys.end()) {
     diagnostics.error("unexpected-attribute", span,
                       "\"" + std::string(pair.key) + "\" means nothing on a " + std::string(role) + " fence");
@@ -54,8 +50,7 @@ void unknown_key(const KeyValue& pair, std::string_view role, std::string_view a
   for (const std::string_view key : all_keys) {
     if (allowed.find(" " + std::string(key)) != std::string_view::npos) known.push_back(key);
   }
-  Message& message = diagnostics.error("unknown-attribute", span,
-                                       "unknown attribute \"" + printable(pair.key) + "\"");
+  Message& message = diagnostics.error("unknown-attribute", span, "unknown attribute \"" + printable(pair.key) + "\"");
   const auto near = nearest(pair.key, known);
   if (!near.empty()) message.help("did you mean " + join_or(near) + "?");
 }
@@ -75,7 +70,8 @@ const RoleClass& read_classes(Fence& fence, Diagnostics& diagnostics) {
       unknown_class(name, diagnostics);
       fence.faulty = true;
     } else if (role && role != &*found) {
-      diagnostics.error("two-roles", name.span, "a fence has one role; this one is already a " + std::string(role->name));
+      diagnostics.error("two-roles", name.span,
+                        "a fence has one role; this one is already a " + std::string(role->name));
     } else {
       role = &*found;
     }
@@ -101,8 +97,7 @@ void check_keys(const Fence& fence, const RoleClass& role, Diagnostics& diagnost
     const std::size_t begin = role.keys.rfind(' ', at) + 1;
     const std::string key(role.keys.substr(begin, at - begin));
     if (fence.attributes.find(key)) continue;
-    diagnostics.error("missing-attribute", fence.place(),
-                      "a ." + std::string(role.name) + " fence needs " + key + "=");
+    diagnostics.error("missing-attribute", fence.place(), "a ." + std::string(role.name) + " fence needs " + key + "=");
   }
 }
 
@@ -110,15 +105,16 @@ void check_language(const Fence& fence, Diagnostics& diagnostics) {
   const bool compiled = fence.role == Role::test || fence.role == Role::example || fence.role == Role::fail ||
                         fence.role == Role::exercise || fence.role == Role::solution || fence.role == Role::bench;
   if (compiled && !fence.language.empty() && !is_cpp(fence.language)) {
-    diagnostics.error("language-mismatch", fence.info,
-                      "a ." + std::string(role_name(fence.role)) + " chunk is cpp or cuda, not " +
-                          printable(fence.language));
+    diagnostics.error(
+        "language-mismatch", fence.info,
+        "a ." + std::string(role_name(fence.role)) + " chunk is cpp or cuda, not " + printable(fence.language));
   }
   const std::string_view file = fence.attributes.value("file");
   const std::string_view wanted = family_of_path(file);
   if (fence.role == Role::code && !wanted.empty() && wanted != family(fence.language)) {
-    diagnostics.error("language-mismatch", fence.attributes.find("file")->value_span,
-                      "the fence says " + printable(fence.language) + ", the file's ending says " + std::string(wanted));
+    diagnostics.error(
+        "language-mismatch", fence.attributes.find("file")->value_span,
+        "the fence says " + printable(fence.language) + ", the file's ending says " + std::string(wanted));
   }
 }
 

@@ -1,9 +1,7 @@
 // The commands that write or compare outputs.
 #include <cstdio>
 
-#include "book_json.h"
 #include "files.h"
-#include "line_directives.h"
 #include "options.h"
 #include "transaction.h"
 
@@ -42,10 +40,13 @@ void save(const std::string& path, std::string_view text, Diagnostics& diagnosti
 void warn_about_foreign(const Transaction& transaction, Diagnostics& diagnostics) {
   constexpr std::size_t most = 5;
   for (std::size_t i = 0; i < std::min(most, transaction.foreign.size()); ++i) {
-    diagnostics.warning("foreign-file", {}, transaction.folder + "/" + transaction.foreign[i] + " does not come from the book; it is left alone");
+    diagnostics.warning(
+        "foreign-file", {},
+        transaction.folder + "/" + transaction.foreign[i] + " does not come from the book; it is left alone");
   }
   if (transaction.foreign.size() > most) {
-    diagnostics.warning("foreign-file", {}, "and so are " + std::to_string(transaction.foreign.size() - most) + " more files");
+    diagnostics.warning("foreign-file", {},
+                        "and so are " + std::to_string(transaction.foreign.size() - most) + " more files");
   }
 }
 
@@ -90,7 +91,8 @@ int run_emit(const Options& options) {
   warn_about_foreign(transaction, diagnostics);
   const bool special = !same_folder(options.out, "generated");
   if (!diagnostics.failed()) apply(transaction, diagnostics, special ? "" : replaced_folder);
-  if (!diagnostics.failed() && !options.map.empty()) save(options.map, source_map_json(session.program, session.outputs), diagnostics);
+  if (!diagnostics.failed() && !options.map.empty())
+    save(options.map, source_map_json(session.program, session.outputs), diagnostics);
   if (!diagnostics.failed() && !options.book_json.empty()) {
     save(options.book_json, book_json(session.program, session.outputs), diagnostics);
   }
@@ -109,7 +111,9 @@ int run_check(const Options& options) {
   report_drift(session.program, transaction, session.diagnostics);
   const int code = session.report(options);
   if (code != 0 && options.format == MessageFormat::gcc) {
-    std::fprintf(stderr, "tangle: the book and %s disagree: `make tangle` takes the book's text, `make stitch` the files'\n", options.out.c_str());
+    std::fprintf(stderr,
+                 "tangle: the book and %s disagree: `make tangle` takes the book's text, `make stitch` the files'\n",
+                 options.out.c_str());
   }
   return code;
 }

@@ -9,9 +9,7 @@ namespace {
 
 constexpr std::size_t most_messages = 100;
 
-std::string_view word(Severity severity) {
-  return severity == Severity::error ? "error" : "warning";
-}
+std::string_view word(Severity severity) { return severity == Severity::error ? "error" : "warning"; }
 
 std::string place(const Span& span) {
   if (!span.source) return "tangle: ";
@@ -141,8 +139,7 @@ std::string Diagnostics::rendered(MessageFormat format) const {
   const auto key = [](const Message* m) {
     return std::pair(m->span.source ? m->span.source->order + 1 : 0, m->span.begin);
   };
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [&](const Message* a, const Message* b) { return key(a) < key(b); });
+  std::stable_sort(sorted.begin(), sorted.end(), [&](const Message* a, const Message* b) { return key(a) < key(b); });
   std::string out;
   for (std::size_t i = 0; i < std::min(sorted.size(), most_messages); ++i) {
     if (format == MessageFormat::gcc) append_gcc(out, *sorted[i]);

@@ -65,8 +65,9 @@ void read_info(Fence& fence, Diagnostics& diagnostics) {
   if (info.starts_with("{=")) return;  // Pandoc's raw blocks
   const std::uint32_t at = fence.info.begin + static_cast<std::uint32_t>(brace);
   if (fence.language.empty()) {
-    diagnostics.error("no-language", {fence.info.source, at, fence.info.end},
-                      "the language word comes first, before the attributes")
+    diagnostics
+        .error("no-language", {fence.info.source, at, fence.info.end},
+               "the language word comes first, before the attributes")
         .help("write ```cpp {#id}: then the forge highlights the chunk");
     fence.faulty = true;
   } else if (info[brace - 1] != ' ' && info[brace - 1] != '\t') {
@@ -133,7 +134,8 @@ class Body {
     if (id.find_first_of(" \t<>\"'(),;:") != std::string_view::npos) return;
     const Span span{fence_.body.source, at, last};
     if (!is_id(id)) {
-      diagnostics_.error("bad-id", span, "this line looks like a reference, but \"" + printable(id) + "\" is no chunk id");
+      diagnostics_.error("bad-id", span,
+                         "this line looks like a reference, but \"" + printable(id) + "\" is no chunk id");
       return;
     }
     fence_.references.push_back({id, span, begin, number, at - begin - std::min(fence_.lines.indent, at - begin)});
@@ -151,8 +153,9 @@ void check_shape(const Fence& fence, Diagnostics& diagnostics) {
   const bool chunk = !fence.attributes.span.text().empty();
   const Span open{fence.info.source, fence.lines.open, std::max(fence.info.end, fence.lines.open + 3)};
   if (fence.lines.broken) {
-    diagnostics.error("backtick-in-info", open,
-                      "a backtick in the info string makes Markdown read this line as inline code, not as a fence")
+    diagnostics
+        .error("backtick-in-info", open,
+               "a backtick in the info string makes Markdown read this line as inline code, not as a fence")
         .help("leave the backtick out, or fence with ~~~");
   } else if (fence.lines.how == FenceEnd::file) {
     diagnostics.error("unterminated-fence", open, "this fence is never closed");
@@ -174,8 +177,8 @@ Fence read_fence(const Source& source, const FenceLines& lines, Diagnostics& dia
   if (!lines.broken) read_info(fence, diagnostics);
   check_shape(fence, diagnostics);
   classify(fence, diagnostics);
-  const bool woven = fence.role != Role::listing && fence.role != Role::sketch &&
-                     fence.role != Role::output && fence.role != Role::table;
+  const bool woven = fence.role != Role::listing && fence.role != Role::sketch && fence.role != Role::output &&
+                     fence.role != Role::table;
   if (!woven) return fence;
   Body(fence, diagnostics).run();
   if (lines.body_lines > long_chunk) {

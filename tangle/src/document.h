@@ -33,10 +33,10 @@ std::string_view role_name(Role role);
 /// A whole line `<<id>>` in the body of a fence.
 struct Reference {
   std::string_view id;
-  Span span;                  ///< from `<<` to `>>`
-  std::uint32_t line = 0;     ///< offset of the line's first byte
-  std::uint32_t number = 0;   ///< index of the line in the body, from 0
-  std::uint32_t indent = 0;   ///< bytes before `<<`, the fence's own indentation removed
+  Span span;                 ///< from `<<` to `>>`
+  std::uint32_t line = 0;    ///< offset of the line's first byte
+  std::uint32_t number = 0;  ///< index of the line in the body, from 0
+  std::uint32_t indent = 0;  ///< bytes before `<<`, the fence's own indentation removed
 };
 
 struct Fence {

@@ -35,7 +35,8 @@ std::size_t columns(std::string_view text) {
 }
 
 /// `title` as a sentence in comment lines of at most 100 columns. Returns how many lines.
-std::uint32_t append_comment(std::string& out, std::string_view title, std::string_view mark, const std::string& indent) {
+std::uint32_t append_comment(std::string& out, std::string_view title, std::string_view mark,
+                             const std::string& indent) {
   std::uint32_t lines = 0;
   std::size_t used = 0;
   for (title = trimmed(title); !title.empty();) {
@@ -67,9 +68,7 @@ void Expander::add(Run run, std::uint32_t lines) {
   output_.map.push_back(run);
 }
 
-bool Expander::ends_with_title() const {
-  return !output_.map.empty() && output_.map.back().kind == Run::Kind::title;
-}
+bool Expander::ends_with_title() const { return !output_.map.empty() && output_.map.back().kind == Run::Kind::title; }
 
 bool Expander::ends_with_blank() const { return output_.text.empty() || output_.text.ends_with("\n\n"); }
 
@@ -142,7 +141,8 @@ void Expander::part(std::uint32_t chunk, std::uint32_t index, const std::string&
     copy_to(reference.line, reference.number);
     const auto found = program_.by_id.find(reference.id);
     if (found != program_.by_id.end()) {
-      this->chunk(found->second, indent + std::string(text.substr(reference.span.begin - reference.indent, reference.indent)));
+      this->chunk(found->second,
+                  indent + std::string(text.substr(reference.span.begin - reference.indent, reference.indent)));
     }
     at = next_line(reference.span.end);
     ++number;

@@ -112,9 +112,9 @@ void Scanner::block_line() {
 /// Follows raw HTML blocks, in which backticks mean nothing. True when the line belongs to one.
 bool Scanner::html_line(Cursor content) {
   static constexpr std::array<std::string_view, 22> blocks = {
-      "address", "article", "aside",  "blockquote", "body",  "center", "details", "div",
-      "dl",      "fieldset", "figure", "footer",     "form",  "header", "main",    "nav",
-      "ol",      "p",        "section", "summary",   "table", "ul"};
+      "address", "article",  "aside",   "blockquote", "body",  "center", "details", "div",
+      "dl",      "fieldset", "figure",  "footer",     "form",  "header", "main",    "nav",
+      "ol",      "p",        "section", "summary",    "table", "ul"};
   const std::string_view line = text_.substr(content.at, end_ - content.at);
   if (!in_html_) {
     const std::uint32_t container = lists_.empty() ? 0 : lists_.back();
@@ -240,8 +240,7 @@ bool Scanner::closes(Cursor content, std::uint32_t container) const {
 
 }  // namespace
 
-std::vector<FenceLines> scan_fences(std::string_view text, std::uint32_t offset,
-                                    std::uint32_t line) {
+std::vector<FenceLines> scan_fences(std::string_view text, std::uint32_t offset, std::uint32_t line) {
   return Scanner(text, offset, line).run();
 }
 

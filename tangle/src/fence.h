@@ -26,7 +26,7 @@ struct FenceLines {
   std::uint32_t body_end = 0;    ///< first byte of the closing line
   std::uint32_t end = 0;         ///< past the closing line
   std::uint32_t body_lines = 0;
-  std::uint32_t indent = 0;       ///< columns before the fence characters
+  std::uint32_t indent = 0;  ///< columns before the fence characters
   FenceEnd how = FenceEnd::file;
   bool tilde = false;
   bool quoted = false;        ///< inside a block quote
@@ -35,7 +35,6 @@ struct FenceLines {
 };
 
 /// All fences from `offset` on, which is the beginning of line number `line`.
-std::vector<FenceLines> scan_fences(std::string_view text, std::uint32_t offset = 0,
-                                    std::uint32_t line = 1);
+std::vector<FenceLines> scan_fences(std::string_view text, std::uint32_t offset = 0, std::uint32_t line = 1);
 
 }  // namespace tangle

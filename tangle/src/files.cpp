@@ -1,6 +1,5 @@
 #include "files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 namespace tangle {
 namespace {
@@ -102,38 +102,20 @@ std::string write_file_atomic(const std::string& path, std::string_view text) {
   return {};
 }
 
-FileKind file_kind(const std::string& path) {
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return FileKind::none;
-  if (S_ISLNK(info.st_mode)) return FileKind::link;
-  if (S_ISDIR(info.st_mode)) return FileKind::folder;
-  return S_ISREG(info.st_mode) ? FileKind::file : FileKind::other;
-}
-
-std::vector<FolderEntry> list_folder(const std::string& path) {
-  std::vector<FolderEntry> out;
-  DIR* folder = ::opendir(path.c_str());
-  if (!folder) return out;
-  while (const dirent* entry = ::readdir(folder)) {
-    const std::string name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    const FileKind kind = entry->d_type == DT_REG   ? FileKind::file
-                          : entry->d_type == DT_DIR ? FileKind::folder
-                                                    : file_kind(path + "/" + name);
-    out.push_back({name, kind});
+std::vector<std::string> list_files(const std::string& path) {
+  std::vector<std::string> out;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(path, none)) {
+    if (!entry.is_directory(none)) out.push_back(entry.path().filename());
   }
-  ::closedir(folder);
-  std::sort(out.begin(), out.end(), [](const FolderEntry& a, const FolderEntry& b) { return a.name < b.name; });
+  std::sort(out.begin(), out.end());
   return out;
 }
 
 std::string make_folders(const std::string& path) {
-  for (std::size_t at = 1; at <= path.size(); ++at) {
-    if (at < path.size() && path[at] != '/') continue;
-    const std::string part = path.substr(0, at);
-    if (::mkdir(part.c_str(), 0755) != 0 && errno != EEXIST) return reason("cannot create the folder " + part);
-  }
-  return {};
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? "cannot create the folder " + path + ": " + error.message() : "";
 }
 
 bool is_leftover(std::string_view name) { return name.starts_with(leftover_mark); }

@@ -17,16 +17,8 @@ bool file_holds(const std::string& path, std::string_view text);
 /// Writes beside the target and renames. Returns what went wrong, or an empty string.
 std::string write_file_atomic(const std::string& path, std::string_view text);
 
-enum class FileKind { none, file, folder, link, other };
-FileKind file_kind(const std::string& path);
-
-struct FolderEntry {
-  std::string name;
-  FileKind kind;
-};
-
-/// What a folder holds, by name in byte order, without "." and ".."; a folder that is not there holds nothing.
-std::vector<FolderEntry> list_folder(const std::string& path);
+/// The names in a folder that are no folders themselves, sorted; a folder that is not there holds none.
+std::vector<std::string> list_files(const std::string& path);
 
 /// Creates the folder and its parents. Returns what went wrong, or an empty string.
 std::string make_folders(const std::string& path);

@@ -1,4 +1,4 @@
-#include "frames.h"
+#include "output.h"
 
 #include <algorithm>
 #include <array>
@@ -16,18 +16,22 @@ constexpr std::string_view prelude =
     "\n"
     "#include <algorithm>\n#include <array>\n#include <atomic>\n#include <bit>\n#include <chrono>\n"
     "#include <cmath>\n#include <cstddef>\n#include <cstdint>\n#include <cstdio>\n#include <cstdlib>\n"
-    "#include <cstring>\n#include <filesystem>\n#include <fstream>\n#include <functional>\n#include <iostream>\n#include <limits>\n"
+    "#include <cstring>\n#include <filesystem>\n#include <fstream>\n#include <functional>\n#include "
+    "<iostream>\n#include <limits>\n"
     "#include <map>\n#include <memory>\n#include <mutex>\n#include <numeric>\n#include <optional>\n#include <random>\n"
     "#include <set>\n#include <span>\n#include <sstream>\n#include <stdexcept>\n#include <string>\n"
     "#include <string_view>\n#include <thread>\n#include <tuple>\n#include <unordered_map>\n"
     "#include <utility>\n#include <variant>\n#include <vector>\n";
 
-bool is_header(std::string_view path) { return path.ends_with(".h") || path.ends_with(".hpp") || path.ends_with(".cuh"); }
+bool is_header(std::string_view path) {
+  return path.ends_with(".h") || path.ends_with(".hpp") || path.ends_with(".cuh");
+}
 
 /// The headers that a chapter tangles and those it names, each block sorted as clang-format sorts it.
 std::string includes(const Program& program, const Document& document) {
   const auto produced = [&](const std::string& path) {
-    return std::any_of(program.chunks.begin(), program.chunks.end(), [&](const Chunk& chunk) { return chunk.file == path; });
+    return std::any_of(program.chunks.begin(), program.chunks.end(),
+                       [&](const Chunk& chunk) { return chunk.file == path; });
   };
   std::set<std::string> ours, others;
   for (const YamlNode* node : document.front.list("tangles")) {
@@ -55,7 +59,8 @@ void test_file(const Program& program, Output& output, const std::vector<std::ui
   const Document& document = program.book->chapters[head.parts.front().chapter];
   const std::string title(document.front.text("title").empty() ? document.name : document.front.text("title"));
   Expander out(program, output);
-  out.frame((head.role == Role::test ? "// Tests of the chapter \"" : "// An exercise of the chapter \"") + title + "\".\n\n");
+  out.frame((head.role == Role::test ? "// Tests of the chapter \"" : "// An exercise of the chapter \"") + title +
+            "\".\n\n");
   out.frame(includes(program, document));
   std::string open;  // the namespace that is open
   bool any = false;

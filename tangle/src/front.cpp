@@ -8,9 +8,9 @@
 namespace tangle {
 namespace {
 
-constexpr std::array<std::string_view, 11> known_keys = {
-    "title", "part",    "prerequisites", "unlocks",  "questions", "tangles",
-    "links", "benches", "test_includes", "verified", "summary"};
+constexpr std::array<std::string_view, 11> known_keys = {"title",         "part",     "prerequisites", "unlocks",
+                                                         "questions",     "tangles",  "links",         "benches",
+                                                         "test_includes", "verified", "summary"};
 constexpr std::array<std::string_view, 6> list_keys = {"prerequisites", "unlocks",       "questions",
                                                        "tangles",       "test_includes", "links"};
 
@@ -77,11 +77,12 @@ class Checker {
       const auto index = static_cast<std::size_t>(found - book_.names.begin());
       if (found == book_.names.end()) {
         Message& message = diagnostics_.lint("unknown-prerequisite", name->span,
-                                                "book.yaml lists no chapter \"" + name->scalar + "\"");
+                                             "book.yaml lists no chapter \"" + name->scalar + "\"");
         const auto near = nearest(name->scalar, {book_.names.begin(), book_.names.end()});
         if (!near.empty()) message.help("did you mean " + join_or(near) + "?");
       } else if (index >= chapter_) {
-        diagnostics_.error("late-prerequisite", name->span, "a prerequisite comes earlier in reading order, this one does not");
+        diagnostics_.error("late-prerequisite", name->span,
+                           "a prerequisite comes earlier in reading order, this one does not");
       }
     }
   }
@@ -94,8 +95,8 @@ class Checker {
       const KeyValue* file = fence.role == Role::code ? fence.attributes.find("file") : nullptr;
       if (!file) continue;
       if (produced.find(file->value) == std::string::npos) produced += (produced.empty() ? "" : ", ") + file->value;
-      const bool found = std::any_of(listed.begin(), listed.end(),
-                                     [&](const YamlNode* node) { return node->scalar == file->value; });
+      const bool found =
+          std::any_of(listed.begin(), listed.end(), [&](const YamlNode* node) { return node->scalar == file->value; });
       if (!found && !continues(*file)) {
         diagnostics_.lint("tangles-disagree", file->value_span, "this file is not in the chapter's \"tangles\"")
             .help("the front matter lists the files that begin here: tangles: [" + produced + "]");
@@ -105,7 +106,8 @@ class Checker {
       const bool found = std::any_of(document_.fences.begin(), document_.fences.end(), [&](const Fence& fence) {
         return fence.role == Role::code && fence.attributes.value("file") == node->scalar;
       });
-      if (!found) diagnostics_.lint("tangles-disagree", node->span, "no chunk of this chapter has file=\"" + node->scalar + "\"");
+      if (!found)
+        diagnostics_.lint("tangles-disagree", node->span, "no chunk of this chapter has file=\"" + node->scalar + "\"");
     }
   }
 

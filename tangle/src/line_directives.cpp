@@ -1,4 +1,4 @@
-#include "line_directives.h"
+#include "output.h"
 
 #include <unistd.h>
 

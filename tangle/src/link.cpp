@@ -7,14 +7,13 @@
 namespace tangle {
 namespace {
 
-constexpr std::uint32_t deepest = 200;                 // references within references
-constexpr std::uint64_t largest = 64u << 20;           // bytes of one expanded chunk
-constexpr std::size_t most_suggestions = 20;           // searching near names is quadratic
+constexpr std::uint32_t deepest = 200;        // references within references
+constexpr std::uint64_t largest = 64u << 20;  // bytes of one expanded chunk
+constexpr std::size_t most_suggestions = 20;  // searching near names is quadratic
 
 class Linker {
  public:
-  Linker(const Book& book, std::uint32_t chapters, Diagnostics& diagnostics)
-      : book_(book), diagnostics_(diagnostics) {
+  Linker(const Book& book, std::uint32_t chapters, Diagnostics& diagnostics) : book_(book), diagnostics_(diagnostics) {
     program_.book = &book;
     program_.chapters = chapters;
   }
@@ -37,8 +36,8 @@ class Linker {
  private:
   struct State {
     enum class Mark : std::uint8_t { fresh, open, done } mark = Mark::fresh;
-    std::uint64_t bytes = 0;    ///< of the expanded text
-    std::uint32_t height = 0;   ///< of references below this chunk
+    std::uint64_t bytes = 0;   ///< of the expanded text
+    std::uint32_t height = 0;  ///< of references below this chunk
   };
 
   void add(ChunkPart part) {
@@ -57,10 +56,9 @@ class Linker {
 
   void nothing_to_change(const Fence& fence) {
     const bool append = fence.append;
-    Message& message =
-        diagnostics_.error(append ? "append-to-nothing" : "replace-nothing", fence.place(),
-                           "no earlier chapter defines \"" + std::string(fence.id()) + "\", so there is nothing to " +
-                               (append ? "append to" : "replace"));
+    Message& message = diagnostics_.error(append ? "append-to-nothing" : "replace-nothing", fence.place(),
+                                          "no earlier chapter defines \"" + std::string(fence.id()) +
+                                              "\", so there is nothing to " + (append ? "append to" : "replace"));
     suggest(message, fence.id());
   }
 
@@ -71,8 +69,9 @@ class Linker {
     const bool same_chapter = chunk.parts.back().chapter == part.chapter;
     const std::string id(fence.id());
     if (fence.role != chunk.role) {
-      diagnostics_.error("duplicate-chunk", fence.place(), "\"" + id + "\" is already the id of a " +
-                                                               std::string(role_name(chunk.role)) + " chunk")
+      diagnostics_
+          .error("duplicate-chunk", fence.place(),
+                 "\"" + id + "\" is already the id of a " + std::string(role_name(chunk.role)) + " chunk")
           .note(first.place(), "it is defined here");
       return false;
     }
@@ -141,19 +140,24 @@ class Linker {
     const Fence& first = program_.fence(target->parts.front());
     const std::string id(reference.id);
     if (target->role != Role::code) {
-      diagnostics_.error("not-woven", reference.span, "\"" + id + "\" is a " + std::string(role_name(target->role)) +
-                                                          " chunk, which is not woven into others")
+      diagnostics_
+          .error(
+              "not-woven", reference.span,
+              "\"" + id + "\" is a " + std::string(role_name(target->role)) + " chunk, which is not woven into others")
           .note(first.place(), "it is defined here");
     } else if (target->parts.front().chapter > part.chapter) {
-      diagnostics_.error("later-chapter", reference.span,
-                         "\"" + id + "\" is defined in a later chapter, so the program would not build at the end of this one")
+      diagnostics_
+          .error("later-chapter", reference.span,
+                 "\"" + id + "\" is defined in a later chapter, so the program would not build at the end of this one")
           .note(first.place(), "it is first defined here");
     } else if (family(first.language) != family(fence.language)) {
-      diagnostics_.error("language-mismatch", reference.span,
-                         "a " + std::string(first.language) + " chunk in a " + std::string(fence.language) + " one")
+      diagnostics_
+          .error("language-mismatch", reference.span,
+                 "a " + std::string(first.language) + " chunk in a " + std::string(fence.language) + " one")
           .note(first.info, "it is defined here");
     } else if (!target->file.empty()) {
-      diagnostics_.error("root-used", reference.span, "\"" + id + "\" is a file of its own and cannot be woven in as well")
+      diagnostics_
+          .error("root-used", reference.span, "\"" + id + "\" is a file of its own and cannot be woven in as well")
           .note(target->file_span, "it becomes this file");
     }
     return target;
@@ -183,8 +187,7 @@ class Linker {
       if (chunk.role != Role::code || !chunk.file.empty() || !chunk.used_by.empty()) continue;
       const Fence& first = program_.fence(chunk.parts.front());
       if (first.faulty || first.attributes.find("file")) continue;
-      diagnostics_.error("unused-chunk", first.place(),
-                         "nothing uses the chunk \"" + std::string(chunk.id) + "\"")
+      diagnostics_.error("unused-chunk", first.place(), "nothing uses the chunk \"" + std::string(chunk.id) + "\"")
           .help("refer to it with a line <<" + std::string(chunk.id) + ">>, give it file=, or make it a .sketch");
     }
   }
@@ -233,8 +236,9 @@ class Linker {
     while (from > 0 && path_[from - 1].chunk != target) --from;
     if (from == 0) return;
     const Hop& first = path_[from - 1];
-    Message& message = diagnostics_.error("cycle", first.reference->span,
-                                          "the chunk \"" + std::string(program_.chunks[target].id) + "\" contains itself");
+    Message& message =
+        diagnostics_.error("cycle", first.reference->span,
+                           "the chunk \"" + std::string(program_.chunks[target].id) + "\" contains itself");
     for (std::size_t i = from - 1; i < path_.size(); ++i) {
       message.note(path_[i].reference->span, "\"" + std::string(program_.chunks[path_[i].chunk].id) + "\" uses \"" +
                                                  std::string(path_[i].reference->id) + "\" here");

@@ -49,7 +49,8 @@ void usage(std::FILE* to) {
       "  --book-json FILE emit: also write book.json\n"
       "  --output FILE    list, graph, book-json: write there, when it changes, instead of printing\n"
       "  --format=gcc|json|github   how messages look\n"
-      "  --since-emit     stitch: where a chapter and its file both changed since the last commit, take the file's side\n"
+      "  --since-emit     stitch: where a chapter and its file both changed since the last commit, take the file's "
+      "side\n"
       "  --quiet          no summary line\n"
       "\n"
       "exit codes: 0 good, 1 errors or differences, 2 usage\n",

@@ -17,11 +17,11 @@ struct Options {
   std::string book = "book";
   std::string out = "generated";
   bool out_given = false;
-  std::string until;        ///< a chapter; empty: all of them
-  std::string lines;        ///< "book": write #line directives
-  std::string map;          ///< also write the source map to this file
-  std::string book_json;    ///< also write book.json to this file
-  std::string output;       ///< where a command's text goes; empty: standard output
+  std::string until;      ///< a chapter; empty: all of them
+  std::string lines;      ///< "book": write #line directives
+  std::string map;        ///< also write the source map to this file
+  std::string book_json;  ///< also write book.json to this file
+  std::string output;     ///< where a command's text goes; empty: standard output
   bool json = false, cmake = false, quiet = false;
   bool since_emit = false;  ///< stitch: the files were edited after the last emit, whatever git says
   MessageFormat format = MessageFormat::gcc;

@@ -1,8 +1,7 @@
-#include "outputs_cmake.h"
+#include "output.h"
 
 #include <algorithm>
 
-#include "paths.h"
 #include "text.h"
 
 namespace tangle {
@@ -67,8 +66,8 @@ std::string outputs_cmake(const Program& program, const std::vector<Output>& out
       const std::string_view expect = program.fence(chunk.parts[chunk.first_live]).attributes.value("expect");
       out += "set(ROSE_FAIL_EXPECT_" + std::string(output.id) + " " + bracketed(expect) + ")\n";
     }
-    const bool target = output.kind != OutputKind::source && output.kind != OutputKind::expected &&
-                        output.kind != OutputKind::list;
+    const bool target =
+        output.kind != OutputKind::source && output.kind != OutputKind::expected && output.kind != OutputKind::list;
     if (target) append_links(out, program, output);
   }
   out += "# Every file here, so that `tangle emit` can remove what is no longer produced.\n";

@@ -1,4 +1,4 @@
-#include "paths.h"
+#include "output.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -11,7 +11,8 @@ namespace {
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 bool portable(char c) {
-  return (lower(c) >= 'a' && lower(c) <= 'z') || (c >= '0' && c <= '9') || std::string_view("._+-/").find(c) != std::string_view::npos;
+  return (lower(c) >= 'a' && lower(c) <= 'z') || (c >= '0' && c <= '9') ||
+         std::string_view("._+-/").find(c) != std::string_view::npos;
 }
 
 /// Remembers each path and each folder above one, in lower case.
@@ -20,7 +21,8 @@ class Registry {
   explicit Registry(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
 
   void add(const Output& output) {
-    for (std::size_t slash = output.path.find('/'); slash != std::string::npos; slash = output.path.find('/', slash + 1)) {
+    for (std::size_t slash = output.path.find('/'); slash != std::string::npos;
+         slash = output.path.find('/', slash + 1)) {
       place(output, std::string_view(output.path).substr(0, slash), false);
     }
     place(output, output.path, true);

@@ -2,11 +2,8 @@
 #include <algorithm>
 
 #include "expand.h"
-#include "frames.h"
 #include "language.h"
 #include "output.h"
-#include "outputs_cmake.h"
-#include "paths.h"
 
 namespace tangle {
 namespace {
@@ -81,8 +78,8 @@ class Producer {
     if (!of) return nullptr;
     const Chunk* found = program_.find(of->value);
     if (found && found->role == role) return found;
-    Message& message = diagnostics_.error(code, of->value_span, "there is no ." + std::string(role_name(role)) +
-                                                                    " chunk \"" + of->value + "\"");
+    Message& message = diagnostics_.error(
+        code, of->value_span, "there is no ." + std::string(role_name(role)) + " chunk \"" + of->value + "\"");
     if (found) message.note(program_.fence(found->parts.front()).place(), "this is a chunk of another kind");
     return nullptr;
   }
@@ -108,7 +105,8 @@ class Producer {
       for (const std::uint32_t other : solutions) message.note(first(program_.chunks[other]).place(), "one is here");
     }
     if (tests.empty()) {
-      diagnostics_.error("missing-test", first(chunk).place(), "this exercise has no .test that could tell right from wrong")
+      diagnostics_
+          .error("missing-test", first(chunk).place(), "this exercise has no .test that could tell right from wrong")
           .help("add a chunk {#… .test of=\"" + std::string(chunk.id) + "\"}");
     }
     if (diagnostics_.failed()) return;
@@ -170,7 +168,8 @@ class Producer {
 }  // namespace
 
 std::string_view kind_name(OutputKind kind) {
-  constexpr std::string_view names[] = {"source", "test", "example", "expected", "fail", "exercise", "solution", "bench", "list"};
+  constexpr std::string_view names[] = {"source",   "test",     "example", "expected", "fail",
+                                        "exercise", "solution", "bench",   "list"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -189,7 +188,8 @@ Origin origin_of(const Program& program, const Output& output, std::uint32_t lin
   origin.document = &program.document(program.chunks[run.chunk].parts[run.part]);
   origin.line = run.source_line + (run.kind == Run::Kind::body ? line - run.line : 0);
   const std::int64_t moved = static_cast<std::int64_t>(column) - run.column_delta;
-  if (column > 0 && run.kind == Run::Kind::body) origin.column = static_cast<std::uint32_t>(std::max<std::int64_t>(1, moved));
+  if (column > 0 && run.kind == Run::Kind::body)
+    origin.column = static_cast<std::uint32_t>(std::max<std::int64_t>(1, moved));
   return origin;
 }
 

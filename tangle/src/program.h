@@ -25,18 +25,18 @@ struct ChunkPart {
 struct Chunk {
   std::string_view id;
   Role role = Role::code;
-  std::vector<ChunkPart> parts;   ///< in reading order, superseded ones included
-  std::uint32_t first_live = 0;   ///< parts before this one were replaced by a later chapter
-  std::uint64_t bytes = 0;        ///< about how long it is when expanded, titles and indentation not counted
-  std::string file;               ///< output path of a root, or empty
-  Span file_span;                 ///< where the path is written
+  std::vector<ChunkPart> parts;        ///< in reading order, superseded ones included
+  std::uint32_t first_live = 0;        ///< parts before this one were replaced by a later chapter
+  std::uint64_t bytes = 0;             ///< about how long it is when expanded, titles and indentation not counted
+  std::string file;                    ///< output path of a root, or empty
+  Span file_span;                      ///< where the path is written
   std::vector<std::uint32_t> used_by;  ///< chunks that hold a reference to this one, without repeats
 };
 
 struct Program {
   const Book* book = nullptr;
-  std::uint32_t chapters = 0;    ///< how many of the book's chapters are in: all, or up to a checkpoint
-  std::vector<Chunk> chunks;     ///< in order of their first part
+  std::uint32_t chapters = 0;  ///< how many of the book's chapters are in: all, or up to a checkpoint
+  std::vector<Chunk> chunks;   ///< in order of their first part
   std::unordered_map<std::string_view, std::uint32_t> by_id;
 
   const Fence& fence(ChunkPart part) const { return book->chapters[part.chapter].fences[part.fence]; }

@@ -17,9 +17,9 @@ struct Source {
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  std::string path;       ///< as written in messages
-  std::string bytes;      ///< the contents
-  std::string_view text;  ///< what is read
+  std::string path;         ///< as written in messages
+  std::string bytes;        ///< the contents
+  std::string_view text;    ///< what is read
   std::uint32_t order = 0;  ///< position in reading order; messages are sorted by it
 };
 
@@ -29,9 +29,7 @@ struct Span {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
 
-  std::string_view text() const {
-    return source ? source->text.substr(begin, end - begin) : std::string_view{};
-  }
+  std::string_view text() const { return source ? source->text.substr(begin, end - begin) : std::string_view{}; }
 };
 
 /// Line and column as people count them: from 1, columns in code points.

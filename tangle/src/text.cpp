@@ -10,9 +10,7 @@ namespace {
 
 /// Length of the well-formed UTF-8 sequence at `at` (Unicode table 3-7), or 0.
 std::size_t sequence_length(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) {
-    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
-  };
+  const auto byte = [&](std::size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
   const auto continues = [&](std::size_t i) { return (byte(i) & 0xC0) == 0x80; };
   const unsigned lead = byte(0);
   if (lead < 0x80) return 1;
@@ -96,8 +94,7 @@ std::string_view trimmed(std::string_view word) {
   return word.substr(first, word.find_last_not_of(" \t") - first + 1);
 }
 
-std::vector<std::string_view> nearest(std::string_view word,
-                                      const std::vector<std::string_view>& candidates,
+std::vector<std::string_view> nearest(std::string_view word, const std::vector<std::string_view>& candidates,
                                       std::size_t most) {
   if (word.size() > 100) return {};
   const std::size_t limit = (word.size() + 1) / 3;  // of a word of one letter nothing is near

@@ -21,8 +21,7 @@ bool is_id(std::string_view word);
 std::string_view trimmed(std::string_view word);
 
 /// The candidates nearest to `word` by edit distance, best first, at most `most`; empty when none is near.
-std::vector<std::string_view> nearest(std::string_view word,
-                                      const std::vector<std::string_view>& candidates,
+std::vector<std::string_view> nearest(std::string_view word, const std::vector<std::string_view>& candidates,
                                       std::size_t most = 3);
 
 /// `"a"`, `"a" or "b"`, …, in quotes, for a message.

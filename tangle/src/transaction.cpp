@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <unordered_set>
 
 #include "files.h"
-#include "outputs_cmake.h"
 #include "text.h"
 
 namespace tangle {
@@ -23,29 +23,33 @@ class Planner {
     for (const Output& output : outputs_) produced_.insert(output.path);
     const std::string old_list = read_file(transaction_.folder + "/outputs.cmake", false).value_or("");
     for (std::string& path : listed_files(old_list)) known_.insert(std::move(path));
-    walk("", 0);
+    walk();
     for (const Output& output : outputs_) compare(output);
     return std::move(transaction_);
   }
 
  private:
   /// Looks at everything in the folder, so that links are found before anything is written through them.
-  void walk(const std::string& below, int depth) {
-    for (const FolderEntry& entry : list_folder(transaction_.folder + "/" + below)) {
-      const std::string path = below + entry.name;
-      if (entry.kind == FileKind::folder) {
+  void walk() {
+    namespace fs = std::filesystem;
+    std::error_code none;
+    for (const auto& entry : fs::recursive_directory_iterator(transaction_.folder, none)) {
+      std::string path = entry.path().string().substr(transaction_.folder.size() + 1);
+      const fs::file_type kind = entry.symlink_status(none).type();
+      if (kind == fs::file_type::directory) {
         folders_.insert(path);
-        if (depth < 32) walk(path + "/", depth + 1);
-      } else if (is_leftover(entry.name)) {
+      } else if (is_leftover(entry.path().filename().string())) {
         transaction_.leftovers.push_back(path);
-      } else if (entry.kind != FileKind::file) {
-        links_.insert(path);
-        if (!produced_.count(path)) transaction_.foreign.push_back(path);
-      } else if (!produced_.count(path)) {
-        (known_.count(path) ? transaction_.removed : transaction_.foreign).push_back(path);
+      } else if (produced_.count(path)) {
+        (kind == fs::file_type::regular ? present_ : links_).insert(path);
       } else {
-        present_.insert(path);
+        if (kind != fs::file_type::regular) links_.insert(path);
+        const bool ours = known_.count(path) && kind == fs::file_type::regular;
+        (ours ? transaction_.removed : transaction_.foreign).push_back(path);
       }
+    }
+    for (auto* paths : {&transaction_.removed, &transaction_.foreign, &transaction_.leftovers}) {
+      std::sort(paths->begin(), paths->end());
     }
   }
 
@@ -65,12 +69,14 @@ class Planner {
       const std::string part = path.substr(0, end);
       const std::string shown = transaction_.folder + "/" + part;
       if (links_.count(part)) {
-        diagnostics_.error("symbolic-link", output.place, shown + " is a symbolic link or a device; nothing is written through it");
+        diagnostics_.error("symbolic-link", output.place,
+                           shown + " is a symbolic link or a device; nothing is written through it");
         return false;
       }
       const bool last = end == std::string::npos;
       if (last ? folders_.count(part) > 0 : present_.count(part) > 0) {
-        diagnostics_.error("in-the-way", output.place, shown + (last ? " is a folder" : " is a file") + "; it is in the way of this output");
+        diagnostics_.error("in-the-way", output.place,
+                           shown + (last ? " is a folder" : " is a file") + "; it is in the way of this output");
         return false;
       }
       if (last) return true;
@@ -100,7 +106,8 @@ void keep_old(const std::string& folder, const std::string& path, const std::str
 }
 
 std::string_view line_at(std::string_view text, std::size_t begin) {
-  return begin >= text.size() ? std::string_view("(the end of the file)") : text.substr(begin, text.find('\n', begin) - begin);
+  return begin >= text.size() ? std::string_view("(the end of the file)")
+                              : text.substr(begin, text.find('\n', begin) - begin);
 }
 
 void report_change(const Program& program, const Output& output, const std::string& shown, Diagnostics& diagnostics) {
@@ -159,9 +166,12 @@ void report_drift(const Program& program, const Transaction& transaction, Diagno
     diagnostics.error("drift", output->place, shown(output->path) + " is missing");
   }
   for (const Output* output : transaction.changed) report_change(program, *output, shown(output->path), diagnostics);
-  for (const std::string& path : transaction.removed) diagnostics.error("drift", {}, shown(path) + " is no longer produced by the book");
-  for (const std::string& path : transaction.foreign) diagnostics.error("foreign-file", {}, shown(path) + " does not come from the book");
-  for (const std::string& path : transaction.leftovers) diagnostics.error("foreign-file", {}, shown(path) + " was left by an interrupted run");
+  for (const std::string& path : transaction.removed)
+    diagnostics.error("drift", {}, shown(path) + " is no longer produced by the book");
+  for (const std::string& path : transaction.foreign)
+    diagnostics.error("foreign-file", {}, shown(path) + " does not come from the book");
+  for (const std::string& path : transaction.leftovers)
+    diagnostics.error("foreign-file", {}, shown(path) + " was left by an interrupted run");
 }
 
 }  // namespace tangle

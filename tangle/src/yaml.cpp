@@ -245,8 +245,6 @@ std::vector<const YamlNode*> YamlNode::list(std::string_view key) const {
   return out;
 }
 
-YamlNode parse_yaml(Span span, Diagnostics& diagnostics) {
-  return Reader(span, diagnostics).run();
-}
+YamlNode parse_yaml(Span span, Diagnostics& diagnostics) { return Reader(span, diagnostics).run(); }
 
 }  // namespace tangle

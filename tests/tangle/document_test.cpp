@@ -12,7 +12,8 @@ namespace tangle {
 namespace {
 
 struct Reading {
-  explicit Reading(std::string text) : source("x.md", std::move(text)), document(parse_document(source, "x", diagnostics)) {}
+  explicit Reading(std::string text)
+      : source("x.md", std::move(text)), document(parse_document(source, "x", diagnostics)) {}
 
   std::vector<std::string> codes() const {
     std::vector<std::string> out;
@@ -29,7 +30,8 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 TEST(Attributes, PandocForms) {
-  const Reading reading("```cpp {#an-id .sketch title=\"A \\\"quoted\\\" \\\\ title\" of=bare}\n```\n");
+  const Reading reading(
+      "```cpp {#an-id .sketch title=\"A \\\"quoted\\\" \\\\ title\" of=bare}\n```\n");
   EXPECT_THAT(reading.codes(), IsEmpty());
   const Fence& fence = reading.document.fences.at(0);
   EXPECT_EQ(fence.id(), "an-id");
@@ -47,7 +49,8 @@ TEST(Attributes, BracesInQuotesDoNotClose) {
 
 TEST(FrontMatter, TheSubsetOfYaml) {
   const Reading reading(
-      "---\ntitle: \"One: two\"  # comment\nquestions:\n  - Why is x # y?\n  - A question that\n    goes on\n  - 'It''s'\n"
+      "---\ntitle: \"One: two\"  # comment\nquestions:\n  - Why is x # y?\n  - A question that\n   "
+      " goes on\n  - 'It''s'\n"
       "tangles: [a.h, \"b.h\",\n  c.h]\nempty:\nnested:\n  key: value\n---\n");
   const YamlNode& front = reading.document.front;
   EXPECT_EQ(front.text("title"), "One: two");
@@ -70,7 +73,8 @@ TEST(FrontMatter, QuotesInQuotes) {
 
 TEST(References, OnlyWholeLines) {
   const Reading reading(
-      "```cpp {#a file=\"a.cpp\"}\n<<one>>\n  <<two-2>>  \nk<<<g, b>>>();\n<<x>> // no\nstd::cout << x >> y;\n<<x, y>>\n<< x >>\n<<<x>>>\n```\n");
+      "```cpp {#a file=\"a.cpp\"}\n<<one>>\n  <<two-2>>  \nk<<<g, b>>>();\n<<x>> // no\nstd::cout "
+      "<< x >> y;\n<<x, y>>\n<< x >>\n<<<x>>>\n```\n");
   EXPECT_THAT(reading.codes(), IsEmpty());
   const auto& references = reading.document.fences.at(0).references;
   ASSERT_EQ(references.size(), 2u);
@@ -81,11 +85,12 @@ TEST(References, OnlyWholeLines) {
 }
 
 TEST(Text, Utf8) {
-  EXPECT_EQ(first_invalid_utf8("plain and \xE2\x82\xAC and \xF0\x9F\x8C\xB9"), std::string_view::npos);
-  EXPECT_EQ(first_invalid_utf8("12345678\xC0\x80"), 8u);      // overlong
-  EXPECT_EQ(first_invalid_utf8("\xED\xA0\x80"), 0u);          // a surrogate
-  EXPECT_EQ(first_invalid_utf8("a\xF4\x90\x80\x80"), 1u);     // beyond U+10FFFF
-  EXPECT_EQ(first_invalid_utf8("ab\xE2\x82"), 2u);            // cut short
+  EXPECT_EQ(first_invalid_utf8("plain and \xE2\x82\xAC and \xF0\x9F\x8C\xB9"),
+            std::string_view::npos);
+  EXPECT_EQ(first_invalid_utf8("12345678\xC0\x80"), 8u);   // overlong
+  EXPECT_EQ(first_invalid_utf8("\xED\xA0\x80"), 0u);       // a surrogate
+  EXPECT_EQ(first_invalid_utf8("a\xF4\x90\x80\x80"), 1u);  // beyond U+10FFFF
+  EXPECT_EQ(first_invalid_utf8("ab\xE2\x82"), 2u);         // cut short
 }
 
 TEST(Text, NearestWords) {

@@ -49,7 +49,8 @@ TEST(Fences, InfoStrings) {
   const std::string text = "```  cpp {#x}  \n```\n";
   const auto fences = scan_fences(text);
   ASSERT_EQ(fences.size(), 1u);
-  EXPECT_EQ(text.substr(fences[0].info_begin, fences[0].info_end - fences[0].info_begin), "cpp {#x}");
+  EXPECT_EQ(text.substr(fences[0].info_begin, fences[0].info_end - fences[0].info_begin),
+            "cpp {#x}");
 }
 
 TEST(Fences, ListsAndQuotes) {

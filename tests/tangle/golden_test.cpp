@@ -60,7 +60,8 @@ Transcript parse(const std::string& text) {
       continue;
     }
     const std::size_t space = std::min(line.find(' ', 3), line.size());
-    out.steps.push_back({line.substr(3, space - 3), space < line.size() ? line.substr(space + 1) : "", ""});
+    out.steps.push_back(
+        {line.substr(3, space - 3), space < line.size() ? line.substr(space + 1) : "", ""});
   }
   return out;
 }
@@ -68,7 +69,8 @@ Transcript parse(const std::string& text) {
 std::string print(const Transcript& transcript) {
   std::string out = transcript.opening;
   for (const Step& step : transcript.steps) {
-    out += "== " + step.verb + (step.argument.empty() ? "" : " " + step.argument) + "\n" + step.body;
+    out +=
+        "== " + step.verb + (step.argument.empty() ? "" : " " + step.argument) + "\n" + step.body;
   }
   return out;
 }
@@ -95,11 +97,13 @@ void write(const fs::path& path, const std::string& text) {
 }
 
 std::string run_tool(const fs::path& folder, const std::string& arguments) {
-  const std::string command = "cd '" + folder.string() + "' && '" + tool.string() + "' " + arguments + " 2>&1";
+  const std::string command =
+      "cd '" + folder.string() + "' && '" + tool.string() + "' " + arguments + " 2>&1";
   std::FILE* pipe = ::popen(command.c_str(), "r");
   std::string out;
   char buffer[4096];
-  while (const std::size_t got = std::fread(buffer, 1, sizeof buffer, pipe)) out.append(buffer, got);
+  while (const std::size_t got = std::fread(buffer, 1, sizeof buffer, pipe))
+    out.append(buffer, got);
   const int status = ::pclose(pipe);
   return out + "[exit " + std::to_string(WIFEXITED(status) ? WEXITSTATUS(status) : -1) + "]\n";
 }
@@ -107,7 +111,8 @@ std::string run_tool(const fs::path& folder, const std::string& arguments) {
 /// The same text wherever the temporary folder is.
 std::string placeless(std::string text, const fs::path& folder) {
   const std::string here = fs::canonical(folder).string();
-  for (std::size_t at = text.find(here); at != std::string::npos; at = text.find(here)) text.replace(at, here.size(), "HERE");
+  for (std::size_t at = text.find(here); at != std::string::npos; at = text.find(here))
+    text.replace(at, here.size(), "HERE");
   return text;
 }
 
@@ -133,7 +138,8 @@ class Golden : public testing::TestWithParam<fs::path> {};
 TEST_P(Golden, PrintsWhatItPrinted) {
   const std::string before = read(GetParam());
   Transcript transcript = parse(before);
-  const fs::path folder = fs::path(testing::TempDir()) / ("golden-" + GetParam().stem().string() + "-" + std::to_string(::getpid()));
+  const fs::path folder = fs::path(testing::TempDir()) / ("golden-" + GetParam().stem().string() +
+                                                          "-" + std::to_string(::getpid()));
   fs::remove_all(folder);
   fs::create_directories(folder);
   bool ran = false;
@@ -156,10 +162,11 @@ std::vector<fs::path> transcripts() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Transcripts, Golden, testing::ValuesIn(transcripts()), [](const auto& test) {
-  std::string name = test.param.stem().string();
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Transcripts, Golden, testing::ValuesIn(transcripts()),
+                         [](const auto& test) {
+                           std::string name = test.param.stem().string();
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace

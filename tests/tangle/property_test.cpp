@@ -8,10 +8,7 @@
 #include <vector>
 
 #include "book.h"
-#include "book_json.h"
-#include "line_directives.h"
 #include "output.h"
-#include "paths.h"
 #include "program.h"
 #include "text.h"
 
@@ -20,13 +17,52 @@ namespace {
 
 /// Text made of the pieces that the reader looks for, so that random books are not all prose.
 rc::Gen<std::string> hostile_text() {
-  const auto piece = rc::gen::elementOf(std::vector<std::string>{
-      "```", "~~~", "````", "\n", "\n", "\n", "cpp ", "{#a}", "{#b file=\"x/y.h\"}", "{#c .test ns=\"n\"}", "{", "}", "\"", "#",
-      ".append", ".replace", ".example", "<<a>>", "  <<b>>", "<<", ">>", "- ", "1. ", "> ", "    ", "\t", "<!--", "-->", "<div>",
-      "---\n", "title: x\n", "tangles: [", "]", "- x\n", "\r\n", std::string(1, '\0'), "\xC3", "\xE2\x82\xAC", "word", "\\", "=", "`"});
-  return rc::gen::map(rc::gen::container<std::vector<std::string>>(piece), [](const std::vector<std::string>& pieces) {
-    return std::accumulate(pieces.begin(), pieces.end(), std::string());
-  });
+  const auto piece = rc::gen::elementOf(std::vector<std::string>{"```",
+                                                                 "~~~",
+                                                                 "````",
+                                                                 "\n",
+                                                                 "\n",
+                                                                 "\n",
+                                                                 "cpp ",
+                                                                 "{#a}",
+                                                                 "{#b file=\"x/y.h\"}",
+                                                                 "{#c .test ns=\"n\"}",
+                                                                 "{",
+                                                                 "}",
+                                                                 "\"",
+                                                                 "#",
+                                                                 ".append",
+                                                                 ".replace",
+                                                                 ".example",
+                                                                 "<<a>>",
+                                                                 "  <<b>>",
+                                                                 "<<",
+                                                                 ">>",
+                                                                 "- ",
+                                                                 "1. ",
+                                                                 "> ",
+                                                                 "    ",
+                                                                 "\t",
+                                                                 "<!--",
+                                                                 "-->",
+                                                                 "<div>",
+                                                                 "---\n",
+                                                                 "title: x\n",
+                                                                 "tangles: [",
+                                                                 "]",
+                                                                 "- x\n",
+                                                                 "\r\n",
+                                                                 std::string(1, '\0'),
+                                                                 "\xC3",
+                                                                 "\xE2\x82\xAC",
+                                                                 "word",
+                                                                 "\\",
+                                                                 "=",
+                                                                 "`"});
+  return rc::gen::map(rc::gen::container<std::vector<std::string>>(piece),
+                      [](const std::vector<std::string>& pieces) {
+                        return std::accumulate(pieces.begin(), pieces.end(), std::string());
+                      });
 }
 
 Book book_of(std::vector<std::string> texts, Diagnostics& diagnostics) {
@@ -41,8 +77,10 @@ Book book_of(std::vector<std::string> texts, Diagnostics& diagnostics) {
 TEST(Properties, AnyBytesAreReadAndDescribed) {
   EXPECT_TRUE(rc::check([] {
     Diagnostics diagnostics;
-    const Book book = book_of(*rc::gen::container<std::vector<std::string>>(hostile_text()), diagnostics);
-    const Program program = link(book, static_cast<std::uint32_t>(book.chapters.size()), diagnostics);
+    const Book book =
+        book_of(*rc::gen::container<std::vector<std::string>>(hostile_text()), diagnostics);
+    const Program program =
+        link(book, static_cast<std::uint32_t>(book.chapters.size()), diagnostics);
     auto outputs = produce(program, diagnostics);
     RC_ASSERT(first_invalid_utf8(book_json(program, outputs)) == std::string::npos);
     for (const auto format : {MessageFormat::gcc, MessageFormat::json, MessageFormat::github}) {
@@ -61,10 +99,12 @@ TEST(Properties, SourceMapsCoverTheirOutputsAndPointAtTheSameLines) {
     for (int i = 0; i < chunks; ++i) {
       const std::string id = "c" + std::to_string(i);
       for (int use = *rc::gen::inRange(1, 3); use > 0; --use) {
-        text += std::string(static_cast<std::size_t>(*rc::gen::inRange(0, 5)), ' ') + "<<" + id + ">>\n";
+        text += std::string(static_cast<std::size_t>(*rc::gen::inRange(0, 5)), ' ') + "<<" + id +
+                ">>\n";
       }
       for (int part = *rc::gen::inRange(1, 3); part > 0; --part) {
-        bodies += "prose\n\n```cpp {#" + id + (*rc::gen::arbitrary<bool>() ? " title=\"Do it\"" : "") + "}\n";
+        bodies += "prose\n\n```cpp {#" + id +
+                  (*rc::gen::arbitrary<bool>() ? " title=\"Do it\"" : "") + "}\n";
         for (int line = *rc::gen::inRange(0, 4); line > 0; --line) {
           bodies += *rc::gen::elementOf(std::vector<std::string>{"", "x();", "  y();"}) + "\n";
         }
@@ -82,7 +122,8 @@ TEST(Properties, SourceMapsCoverTheirOutputsAndPointAtTheSameLines) {
       RC_ASSERT(run.line == next);
       next += run.lines;
     }
-    RC_ASSERT(next == 1 + static_cast<std::uint32_t>(std::count(output.text.begin(), output.text.end(), '\n')));
+    RC_ASSERT(next == 1 + static_cast<std::uint32_t>(
+                              std::count(output.text.begin(), output.text.end(), '\n')));
     std::size_t begin = 0;
     for (std::uint32_t line = 1; line < next; ++line) {
       const std::size_t end = output.text.find('\n', begin);
@@ -91,7 +132,8 @@ TEST(Properties, SourceMapsCoverTheirOutputsAndPointAtTheSameLines) {
         const Source& source = *origin.document->source;
         std::uint32_t at = 0;
         for (std::uint32_t i = 1; i < origin.line; ++i) at = line_around(source, at).end + 1;
-        RC_ASSERT(trimmed(line_around(source, at).text()) == trimmed(std::string_view(output.text).substr(begin, end - begin)));
+        RC_ASSERT(trimmed(line_around(source, at).text()) ==
+                  trimmed(std::string_view(output.text).substr(begin, end - begin)));
       }
       begin = end + 1;
     }
@@ -100,9 +142,11 @@ TEST(Properties, SourceMapsCoverTheirOutputsAndPointAtTheSameLines) {
 
 TEST(Properties, NoPathLeavesTheFolder) {
   EXPECT_TRUE(rc::check([] {
-    const auto piece = rc::gen::elementOf(std::vector<std::string>{"/", "..", ".", "a", "B", "-", " ", "\\", "~", "\n", "\xC3\xA9", ":"});
+    const auto piece = rc::gen::elementOf(std::vector<std::string>{
+        "/", "..", ".", "a", "B", "-", " ", "\\", "~", "\n", "\xC3\xA9", ":"});
     std::string path;
-    for (const std::string& each : *rc::gen::container<std::vector<std::string>>(piece)) path += each;
+    for (const std::string& each : *rc::gen::container<std::vector<std::string>>(piece))
+      path += each;
     if (!path_objection(path).empty()) return;
     RC_ASSERT(path.front() != '/');
     RC_ASSERT(("/" + path + "/").find("/../") == std::string::npos);
