@@ -50,7 +50,7 @@ shell() { local file ok=0; for file in scripts/*.sh .ci/run $(git ls-files 'test
 tidy() {
   local database=$tree/tidy
   mkdir -p "$database"
-  sed -E 's/ -include [^ ]*cmake_pch\.hxx//g; s/ -fpch-preprocess//g; s/ -Winvalid-pch//g; s/ -Xclang -fno-pch-timestamp//g' \
+  sed -E 's/ -include [^ ]*cmake_pch\.hxx//g; s/ -fpch-preprocess//g; s/ -Winvalid-pch//g; s/ -Wno-restrict//g; s/ -Xclang -fno-pch-timestamp//g' \
     "$tree/compile_commands.json" >"$database/compile_commands.json" || return 1
   "$python" scripts/tidy.py "$database" "$jobs" generated/rose
 }
