@@ -3,6 +3,7 @@ set(ROSE_OUTPUTS
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
   labs/evidence/values.h
+  labs/first/bigram.h
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/tangle/mini.h
@@ -147,6 +148,7 @@ set(ROSE_OUTPUTS
   rose/text/vocab_tiktoken.cpp
   rose/trainer/gradcheck.h)
 set(ROSE_CHAPTER_TESTS
+  0-orientation/01-what-this-book-is
   0-orientation/03-how-evidence-works
   0-orientation/04-how-the-book-tangles
   0-orientation/05-notation-and-shapes
@@ -187,6 +189,7 @@ set(ROSE_FILES
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
   labs/evidence/values.h
+  labs/first/bigram.h
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/tangle/mini.h
@@ -331,6 +334,7 @@ set(ROSE_FILES
   rose/text/vocab_hf.cpp
   rose/text/vocab_tiktoken.cpp
   rose/trainer/gradcheck.h
+  tests/0-orientation/01-what-this-book-is_test.cpp
   tests/0-orientation/03-how-evidence-works_test.cpp
   tests/0-orientation/04-how-the-book-tangles_test.cpp
   tests/0-orientation/05-notation-and-shapes_test.cpp
