@@ -45,3 +45,14 @@ if(ROSE_LINES STREQUAL "book")
   add_custom_target(rose_lines ALL COMMAND ${_command} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
     BYPRODUCTS ${_byproducts} COMMENT "Tangling with #line" VERBATIM)
 endif()
+
+# The CUDA language, when something is written in it and there is a compiler for it.
+set(_cuda_files ${ROSE_OUTPUTS} ${ROSE_FILES})
+list(FILTER _cuda_files INCLUDE REGEX "\\.cu$")
+if(ROSE_HAVE_CUDA AND _cuda_files)
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 12 and later compile C++20
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+endif()
