@@ -26,8 +26,8 @@ help: ## what can be made
 	@echo "RoseLLM: a book that is also a program."
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-.PHONY: setup-build setup-test setup-bench
-setup-build setup-test setup-bench: setup-%:
+.PHONY: setup-build setup-test
+setup-build setup-test: setup-%:
 	@[ "$(SETUP)" = 0 ] || scripts/setup.sh --profile $*
 
 .PHONY: $(TANGLE)
@@ -68,7 +68,7 @@ test-gpu: setup-test tangle ## build with CUDA and run the tests that need a GPU
 	@ctest --preset cuda --no-tests=ignore $(CTEST) 2>&1 | { $(RESOLVE); }
 
 .PHONY: bench
-bench: $(if $(BENCH),setup-bench,setup-test) tangle | $(TREE)/build.ninja ## run one bench and record it: make bench BENCH=id (without an id: list them)
+bench: setup-test tangle | $(TREE)/build.ninja ## run one bench and record it: make bench BENCH=id (without an id: list them)
 	@$(PYTHON) benchmarks/run.py --tree $(TREE) $(or $(BENCH),--list)
 
 .PHONY: bench-gpu

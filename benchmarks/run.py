@@ -273,6 +273,8 @@ def run(bench, entry, options):
         print(f"{bench}: building {' '.join(build + targets)} in {tree.relative_to(ROOT)}", file=sys.stderr)
         if subprocess.run(["ninja", "-C", str(tree), "--quiet", *dict.fromkeys(build + targets)], check=False).returncode != 0:
             raise Refused(f"{bench} does not build")
+    if "{peers}" in entry.get("peer", []) and not pathlib.Path(fill(["{peers}"], tree, "")[0]).exists():
+        subprocess.run([str(ROOT / "scripts" / "setup.sh"), "--profile", "bench"], check=True)
     with tempfile.TemporaryDirectory(prefix="rose-bench-") as work:
         if "prepare" in entry:
             subprocess.run(fill(entry["prepare"], tree, work), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
