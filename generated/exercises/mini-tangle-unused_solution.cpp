@@ -62,7 +62,8 @@ std::vector<std::string> unused(const Chunks& chunks, const std::string& root) {
 
 // Two chunks that use each other alone are unused.
 TEST(MiniTangleUnused, TwoChunksThatUseEachOtherAloneAreUnused) {
-  const Chunks chunks = {{"root", {"<<used>>"}}, {"used", {"x"}}, {"a", {"<<b>>"}}, {"b", {"<<a>>"}}};
+  const Chunks chunks = {
+      {"root", {"<<used>>"}}, {"used", {"x"}}, {"a", {"<<b>>"}}, {"b", {"<<a>>"}}};
   EXPECT_EQ(unused(chunks, "root"), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(unused(chunks, "a"), (std::vector<std::string>{"root", "used"}));
 }

@@ -44,11 +44,14 @@ namespace rose::labs {
 namespace {
 
 // Name the chunks that are not in the program.
-std::vector<std::string> unused(const Chunks&, const std::string&) { return {}; }
+std::vector<std::string> unused(const Chunks&, const std::string&) {
+  return {};
+}
 
 // Two chunks that use each other alone are unused.
 TEST(MiniTangleUnused, TwoChunksThatUseEachOtherAloneAreUnused) {
-  const Chunks chunks = {{"root", {"<<used>>"}}, {"used", {"x"}}, {"a", {"<<b>>"}}, {"b", {"<<a>>"}}};
+  const Chunks chunks = {
+      {"root", {"<<used>>"}}, {"used", {"x"}}, {"a", {"<<b>>"}}, {"b", {"<<a>>"}}};
   EXPECT_EQ(unused(chunks, "root"), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(unused(chunks, "a"), (std::vector<std::string>{"root", "used"}));
 }

@@ -80,12 +80,9 @@ class Reader {
     std::uint32_t to = at_;
     if (at_ < end_ && peek() == '"') {
       from = ++at_;
-      while (at_ < end_ && peek() != '"') {
-        if (peek() == '\\' && at_ + 1 < end_) ++at_;
-        value += peek();
-        ++at_;
-      }
+      while (at_ < end_ && peek() != '"') ++at_;
       to = at_;
+      value = view(from);
       if (at_ >= end_) {
         diagnostics_.error("unclosed-quote", {source_, from - 1, end_},
                            "the value of \"" + std::string(key) + "\" is not closed: '\"' is missing");
@@ -98,6 +95,15 @@ class Reader {
       to = at_;
     }
     const Span span{source_, begin, at_};
+    const std::size_t backslash = value.find('\\');
+    if (backslash != std::string::npos) {
+      const std::uint32_t where = from + static_cast<std::uint32_t>(backslash);
+      gave_up_ = true;
+      diagnostics_
+          .error("backslash-in-value", {source_, where, where + 1},
+                 "a backslash in a value makes Pandoc read the whole line otherwise")
+          .help("say it without: in a regular expression, [.] for a dot and [[] for a bracket");
+    }
     if (const KeyValue* first = out_.find(key)) {
       diagnostics_.error("second-value", span, "\"" + std::string(key) + "\" is given twice")
           .note(first->span, "the first value is here");

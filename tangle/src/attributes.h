@@ -16,7 +16,7 @@ struct ClassName {
 
 struct KeyValue {
   std::string_view key;
-  std::string value;  ///< quotes and backslash escapes removed
+  std::string value;  ///< without its quotes
   Span span;          ///< of key and value
   Span value_span;    ///< of the value, without its quotes
 };

@@ -30,15 +30,21 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 TEST(Attributes, PandocForms) {
-  const Reading reading(
-      "```cpp {#an-id .sketch title=\"A \\\"quoted\\\" \\\\ title\" of=bare}\n```\n");
+  const Reading reading("```cpp {#an-id .sketch title=\"A title's = & <signs>\" of=bare}\n```\n");
   EXPECT_THAT(reading.codes(), IsEmpty());
   const Fence& fence = reading.document.fences.at(0);
   EXPECT_EQ(fence.id(), "an-id");
   EXPECT_EQ(fence.language, "cpp");
   EXPECT_EQ(fence.role, Role::sketch);
-  EXPECT_EQ(fence.title(), "A \"quoted\" \\ title");
+  EXPECT_EQ(fence.title(), "A title's = & <signs>");
   EXPECT_EQ(fence.attributes.value("of"), "bare");
+}
+
+TEST(Attributes, BackslashesAreRefused) {
+  EXPECT_THAT(Reading("```cpp {#a .sketch title=\"x \\\\ y\"}\n```\n").codes(),
+              ElementsAre("backslash-in-value"));
+  EXPECT_THAT(Reading("```cpp {#a .sketch title=\"x \\\"y\"}\n```\n").codes(),
+              testing::Contains("backslash-in-value"));
 }
 
 TEST(Attributes, BracesInQuotesDoNotClose) {

@@ -49,8 +49,7 @@ TEST(MiniTangle, TheExampleWorkedByHand) {
       "Words.\n```cpp {#root}\nint f() {\n  <<body>>\n}\n```\n"
       "```cpp {#body}\nif (x) {\n  <<deep>>\n}\n```\n"
       "More words.\n```cpp {#body}\n\nreturn 2;\n```\n```cpp {#deep}\nreturn 1;\n```\n";
-  EXPECT_EQ(tangle(book, "root"),
-            "int f() {\n  if (x) {\n    return 1;\n  }\n\n  return 2;\n}\n");
+  EXPECT_EQ(tangle(book, "root"), "int f() {\n  if (x) {\n    return 1;\n  }\n\n  return 2;\n}\n");
 }
 
 // Launches and shifts are code.
@@ -64,7 +63,8 @@ TEST(MiniTangle, LaunchesAndShiftsAreCode) {
 
 // A cycle is found and its way shown.
 TEST(MiniTangle, ACycleIsFoundAndItsWayShown) {
-  const std::string book = "```cpp {#a}\n<<b>>\n```\n```cpp {#b}\n<<c>>\n```\n```cpp {#c}\n<<b>>\n```\n";
+  const std::string book =
+      "```cpp {#a}\n<<b>>\n```\n```cpp {#b}\n<<c>>\n```\n```cpp {#c}\n<<b>>\n```\n";
   EXPECT_THAT([&] { tangle(book, "a"); },
               testing::ThrowsMessage<std::runtime_error>(testing::HasSubstr("a -> b -> c -> b")));
 }
