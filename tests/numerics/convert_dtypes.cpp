@@ -32,7 +32,9 @@ int main(int count, char** arguments) {
   const std::string_view format = arguments[2];
   if (format == "f16") return convert<k::f16>(decode, [](float x) { return k::to_f16(x); });
   if (format == "bf16") return convert<k::bf16>(decode, [](float x) { return k::to_bf16(x); });
-  if (format == "e4m3") return convert<k::f8_e4m3>(decode, [](float x) { return k::to_f8_e4m3(x, false); });
-  if (format == "e5m2") return convert<k::f8_e5m2>(decode, [](float x) { return k::to_f8_e5m2(x, false); });
+  if (format == "e4m3")
+    return convert<k::f8_e4m3>(decode, [](float x) { return k::to_f8_e4m3(x, false); });
+  if (format == "e5m2")
+    return convert<k::f8_e5m2>(decode, [](float x) { return k::to_f8_e5m2(x, false); });
   return 2;
 }

@@ -47,7 +47,8 @@ TEST(ShapeWalk, MeetsTheTensorsOfACheckpoint) {
 }
 
 TEST(ShapeWalk, Gpt2HasTheNumbersOfTheChapter) {
-  model::Config config = configuration({50257, 12, 768, 12, 12, 64, 3072, true, false}, model::Family::gpt2);
+  model::Config config =
+      configuration({50257, 12, 768, 12, 12, 64, 3072, true, false}, model::Family::gpt2);
   config.norm = model::NormKind::layernorm;
   config.activation = model::Activation::gelu_tanh;
   config.qkv_bias = config.o_bias = config.mlp_bias = true;

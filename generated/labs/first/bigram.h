@@ -30,7 +30,8 @@ class Bigram {
 
   double bits_per_byte(std::string_view text) const {
     double bits = 0;
-    for (std::size_t i = 1; i < text.size(); ++i) bits -= std::log2(probability(text[i - 1], text[i]));
+    for (std::size_t i = 1; i < text.size(); ++i)
+      bits -= std::log2(probability(text[i - 1], text[i]));
     return bits / static_cast<double>(text.size() - 1);
   }
 

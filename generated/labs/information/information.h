@@ -43,7 +43,9 @@ inline double cross_entropy(std::span<const double> p, std::span<const double> q
   return sum;
 }
 
-inline double entropy(std::span<const double> p) { return cross_entropy(p, p); }
+inline double entropy(std::span<const double> p) {
+  return cross_entropy(p, p);
+}
 
 inline double kl(std::span<const double> p, std::span<const double> q) {
   double sum = 0;

@@ -25,10 +25,10 @@ struct ModelShape {
 
 // One step: the weight it uses, if any, and what it leaves.
 struct Step {
-  std::string weight;        ///< canonical name, empty when there is none
-  Shape weight_shape;        ///< [out, in]
-  Shape result;              ///< of T tokens
-  bool is_product = false;   ///< a matrix product, as opposed to a look-up or a norm
+  std::string weight;       ///< canonical name, empty when there is none
+  Shape weight_shape;       ///< [out, in]
+  Shape result;             ///< of T tokens
+  bool is_product = false;  ///< a matrix product, as opposed to a look-up or a norm
 };
 
 // The steps of a model without biases, in order.

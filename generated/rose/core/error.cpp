@@ -33,11 +33,21 @@ Error&& Error::hint(std::string text) && {
   return replace(std::move(parts));
 }
 
-Code Error::code() const noexcept { return parts_->code; }
-const std::string& Error::message() const noexcept { return parts_->message; }
-const std::string& Error::argument() const noexcept { return parts_->argument; }
-const std::string& Error::hint() const noexcept { return parts_->hint; }
-const char* Error::what() const noexcept { return parts_->line.c_str(); }
+Code Error::code() const noexcept {
+  return parts_->code;
+}
+const std::string& Error::message() const noexcept {
+  return parts_->message;
+}
+const std::string& Error::argument() const noexcept {
+  return parts_->argument;
+}
+const std::string& Error::hint() const noexcept {
+  return parts_->hint;
+}
+const char* Error::what() const noexcept {
+  return parts_->line.c_str();
+}
 
 // Map the kinds to names and to exit codes.
 std::string_view name(Code code) noexcept {
@@ -86,7 +96,8 @@ std::string describe(const std::exception& error) {
     return text;
   }
   if (dynamic_cast<const std::bad_alloc*>(&error)) {
-    return "out of memory\n  help: use a smaller model, a shorter context or fewer requests at once";
+    return "out of memory\n  help: use a smaller model, a shorter context or fewer requests at "
+           "once";
   }
   return error.what();
 }

@@ -38,14 +38,10 @@ namespace {
       break;
     case EMFILE:
     case ENFILE:
-    case ENOMEM:
-      code = Code::resource_exhausted;
-      break;
+    case ENOMEM: code = Code::resource_exhausted; break;
     case EACCES:
     case EPERM:
-    case EROFS:
-      hint = "check the permissions of the file and of its folder";
-      break;
+    case EROFS: hint = "check the permissions of the file and of its folder"; break;
     default: break;
   }
   Error error = Error(code, std::move(what) + ": " + reason).in(path.string());
@@ -74,7 +70,7 @@ class Descriptor {
 // Map a regular file, and let an empty one be an empty span.
 MappedFile MappedFile::open(const std::filesystem::path& path) {
   const Descriptor file(path, O_RDONLY);
-  struct stat status{};
+  struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail("cannot inspect the file", path, errno);
   if (!S_ISREG(status.st_mode)) {
     throw Error(Code::invalid_argument,
@@ -107,7 +103,7 @@ MappedFile::~MappedFile() {
 // Read until the end, wherever it is.
 std::string read_file(const std::filesystem::path& path, std::size_t limit) {
   const Descriptor file(path, O_RDONLY);
-  struct stat status{};
+  struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail("cannot inspect the file", path, errno);
   if (S_ISDIR(status.st_mode)) {
     throw Error(Code::invalid_argument, "this is a folder, not a file").in(path.string());
@@ -138,7 +134,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& target) : target_(target) {
   if (std::filesystem::is_symlink(target_, ignored)) {  // replace what the link names, not the link
     target_ = std::filesystem::weakly_canonical(target_);
   }
-  struct stat existing{};
+  struct stat existing {};
   const bool exists = ::stat(target_.c_str(), &existing) == 0;
   if (exists && !S_ISREG(existing.st_mode)) {  // renaming over /dev/null would replace the device
     throw Error(Code::invalid_argument, "the output exists and is not a regular file")

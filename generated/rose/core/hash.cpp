@@ -15,11 +15,15 @@ std::uint64_t xxh3(std::span<const std::byte> bytes) noexcept {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-std::uint64_t xxh3(std::string_view text) noexcept { return XXH3_64bits(text.data(), text.size()); }
+std::uint64_t xxh3(std::string_view text) noexcept {
+  return XXH3_64bits(text.data(), text.size());
+}
 
 Sha256::Sha256()
-    : state_(EVP_MD_CTX_new(), [](void* context) { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context)); }) {
-  if (!state_ || EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(state_.get()), EVP_sha256(), nullptr) != 1) {
+    : state_(EVP_MD_CTX_new(),
+             [](void* context) { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context)); }) {
+  if (!state_ ||
+      EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(state_.get()), EVP_sha256(), nullptr) != 1) {
     throw Error(Code::internal, "OpenSSL offers no SHA-256");
   }
 }
@@ -46,6 +50,8 @@ std::string sha256_hex(std::span<const std::byte> bytes) {
   return hash.hex();
 }
 
-std::string sha256_hex(std::string_view text) { return sha256_hex(std::as_bytes(std::span(text))); }
+std::string sha256_hex(std::string_view text) {
+  return sha256_hex(std::as_bytes(std::span(text)));
+}
 
 }  // namespace rose::core

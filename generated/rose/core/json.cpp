@@ -21,8 +21,8 @@ std::string position(std::string_view text, std::size_t offset) {
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const std::size_t start = before.rfind('\n') + 1;  // npos + 1 is 0
   const auto is_head = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
-  const auto column = 1 + std::count_if(before.begin() + static_cast<std::ptrdiff_t>(start),
-                                        before.end(), is_head);
+  const auto column =
+      1 + std::count_if(before.begin() + static_cast<std::ptrdiff_t>(start), before.end(), is_head);
   return fmt::format("{}:{}", line, column);
 }
 
@@ -47,7 +47,8 @@ void print(const json::value& value, std::size_t indent, std::string& out) {
     out.append("\n").append(indent, ' ').append("]");
   } else if (value.is_double() && std::isfinite(value.get_double())) {
     std::array<char, 32> digits{};
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value.get_double());
+    const auto end =
+        std::to_chars(digits.data(), digits.data() + digits.size(), value.get_double());
     const std::string_view number(digits.data(), static_cast<std::size_t>(end.ptr - digits.data()));
     out.append(number);
     if (number.find_first_of(".e") == std::string_view::npos) out.append(".0");  // stays a double
@@ -105,7 +106,8 @@ std::int64_t integer(const json::value& value, std::string_view key, std::string
 json::value parse_json(std::string_view text, std::string_view where, JsonLimits limits) {
   if (text.size() > limits.bytes) {
     throw Error(Code::resource_exhausted, fmt::format("the JSON text has {} bytes, more than the "
-                                                      "{} allowed here", text.size(), limits.bytes))
+                                                      "{} allowed here",
+                                                      text.size(), limits.bytes))
         .in(std::string(where));
   }
   json::parse_options options;

@@ -45,8 +45,14 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
-bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
-void log_line(LogLevel level, std::string_view text) { logger().log(to_spdlog(level), text); }
+void set_log_level(LogLevel level) {
+  logger().set_level(to_spdlog(level));
+}
+bool log_enabled(LogLevel level) {
+  return logger().should_log(to_spdlog(level));
+}
+void log_line(LogLevel level, std::string_view text) {
+  logger().log(to_spdlog(level), text);
+}
 
 }  // namespace rose::core

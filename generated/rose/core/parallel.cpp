@@ -67,8 +67,9 @@ ThreadPool& default_pool() {
     int threads = 0;
     const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), threads);
     if (failed != std::errc() || end != text.data() + text.size() || threads < 1) {
-      throw Error(Code::invalid_argument, "must be a positive number of threads, and is \"" +
-                                              std::string(text) + "\"").in("ROSE_THREADS");
+      throw Error(Code::invalid_argument,
+                  "must be a positive number of threads, and is \"" + std::string(text) + "\"")
+          .in("ROSE_THREADS");
     }
     return threads;
   }());
@@ -89,11 +90,14 @@ ThreadPool::ThreadPool(int threads) {
     }
   } catch (const std::system_error&) {
     end();
-    throw Error(Code::resource_exhausted, "the system starts no more threads").hint("ask for fewer");
+    throw Error(Code::resource_exhausted, "the system starts no more threads")
+        .hint("ask for fewer");
   }
 }
 
-ThreadPool::~ThreadPool() { end(); }
+ThreadPool::~ThreadPool() {
+  end();
+}
 
 void ThreadPool::end() {
   for (auto& worker : workers_) {
@@ -139,7 +143,9 @@ void ThreadPool::work(Worker& self, int range) {
     run_range(range, self.failure);
     self.state.store(State::idle);
     if (caller_asleep_.load()) {
-      { const std::lock_guard lock(mutex_); }
+      {
+        const std::lock_guard lock(mutex_);
+      }
       range_done_.notify_one();
     }
   }
@@ -158,7 +164,9 @@ void ThreadPool::for_range(std::int64_t n, std::int64_t grain, Call call, const 
     Worker& worker = *workers_[static_cast<std::size_t>(i - 1)];
     worker.state.store(State::offered);
     if (worker.asleep.load()) {
-      { const std::lock_guard lock(worker.mutex); }
+      {
+        const std::lock_guard lock(worker.mutex);
+      }
       worker.wake.notify_one();
     }
   }

@@ -40,8 +40,12 @@ std::string short_time(double seconds) {
 // Draw rarely: ten times a second for eyes, every few seconds for a log.
 Progress::Progress(std::string title, std::int64_t total, std::string unit, std::FILE* stream,
                    Style style)
-    : title_(std::move(title)), unit_(std::move(unit)), total_(total), stream_(stream),
-      style_(style), next_draw_(start_ + std::chrono::milliseconds(300)) {
+    : title_(std::move(title)),
+      unit_(std::move(unit)),
+      total_(total),
+      stream_(stream),
+      style_(style),
+      next_draw_(start_ + std::chrono::milliseconds(300)) {
   if (style_ == Style::detect) {
     style_ = ::isatty(::fileno(stream_)) ? Style::bar : Style::lines;
   }
@@ -62,7 +66,8 @@ void Progress::update(std::int64_t done, std::string_view note) {
   const auto now = Clock::now();
   if (now < next_draw_ || style_ == Style::none) return;
   draw(now, false);
-  const auto pause = style_ == Style::bar ? std::chrono::milliseconds(100) : std::chrono::seconds(5);
+  const auto pause =
+      style_ == Style::bar ? std::chrono::milliseconds(100) : std::chrono::seconds(5);
   next_draw_ = now + pause;
 }
 
@@ -76,8 +81,8 @@ void Progress::finish(std::string_view note) {
 // One line: title, bar, share, rate, time left, note.
 std::string Progress::line(double seconds, int width) const {
   const double rate = seconds > 0 ? static_cast<double>(done_) / seconds : 0;
-  std::string tail = fmt::format("{} {}, {}/s", short_count(static_cast<double>(done_)), unit_,
-                                 short_count(rate));
+  std::string tail =
+      fmt::format("{} {}, {}/s", short_count(static_cast<double>(done_)), unit_, short_count(rate));
   if (total_ > 0 && done_ < total_ && rate > 0) {
     tail += ", " + short_time(static_cast<double>(total_ - done_) / rate) + " left";
   } else if (finished_) {
@@ -85,13 +90,15 @@ std::string Progress::line(double seconds, int width) const {
   }
   if (!note_.empty()) tail += ", " + note_;
   if (total_ <= 0) return title_ + ": " + tail;
-  const double share = std::clamp(static_cast<double>(done_) / static_cast<double>(total_), 0.0, 1.0);
+  const double share =
+      std::clamp(static_cast<double>(done_) / static_cast<double>(total_), 0.0, 1.0);
   const int percent = static_cast<int>(share * 100);
   if (width == 0) return fmt::format("{}: {} %, {}", title_, percent, tail);
   const int room = width - static_cast<int>(title_.size() + tail.size()) - 12;
   const int cells = std::clamp(room, 0, 40);
   const int full = static_cast<int>(share * cells);
-  return fmt::format("{} [{:=<{}}{:{}}] {:3} % {}", title_, "", full, "", cells - full, percent, tail);
+  return fmt::format("{} [{:=<{}}{:{}}] {:3} % {}", title_, "", full, "", cells - full, percent,
+                     tail);
 }
 
 void Progress::draw(Clock::time_point now, bool last) {
@@ -101,7 +108,8 @@ void Progress::draw(Clock::time_point now, bool last) {
     const bool known = ::ioctl(::fileno(stream_), TIOCGWINSZ, &window) == 0 && window.ws_col > 20;
     const int width = known ? window.ws_col : 80;
     std::string text = line(seconds, width);
-    if (text.size() >= static_cast<std::size_t>(width)) text.resize(static_cast<std::size_t>(width) - 1);
+    if (text.size() >= static_cast<std::size_t>(width))
+      text.resize(static_cast<std::size_t>(width) - 1);
     fmt::print(stream_, "\r\x1b[K{}{}", text, last ? "\n" : "");
   } else if (style_ == Style::lines) {
     fmt::print(stream_, "{}\n", line(seconds, 0));

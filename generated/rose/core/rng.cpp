@@ -27,9 +27,10 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c,
 std::uint32_t Rng::next() noexcept {
   const std::uint64_t block = position_ / 4;
   if (block != block_) {
-    words_ = philox4x32({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
-                         static_cast<std::uint32_t>(stream_), static_cast<std::uint32_t>(stream_ >> 32)},
-                        {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
+    words_ =
+        philox4x32({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+                    static_cast<std::uint32_t>(stream_), static_cast<std::uint32_t>(stream_ >> 32)},
+                   {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
     block_ = block;
   }
   return words_[position_++ % 4];
@@ -41,9 +42,13 @@ std::uint64_t Rng::next64() noexcept {
 }
 
 // Shape uniform words into other distributions.
-float Rng::uniform() noexcept { return static_cast<float>(next() >> 8) * 0x1p-24f; }
+float Rng::uniform() noexcept {
+  return static_cast<float>(next() >> 8) * 0x1p-24f;
+}
 
-double Rng::uniform64() noexcept { return static_cast<double>(next64() >> 11) * 0x1p-53; }
+double Rng::uniform64() noexcept {
+  return static_cast<double>(next64() >> 11) * 0x1p-53;
+}
 
 float Rng::normal() noexcept {
   const double u = 1.0 - uniform64();  // (0, 1]: a logarithm of it exists
@@ -56,7 +61,8 @@ std::uint32_t Rng::below(std::uint32_t n) {
   const std::uint32_t reject = (0u - n) % n;  // 2^32 mod n
   for (;;) {
     const std::uint64_t scaled = std::uint64_t{next()} * n;
-    if (static_cast<std::uint32_t>(scaled) >= reject) return static_cast<std::uint32_t>(scaled >> 32);
+    if (static_cast<std::uint32_t>(scaled) >= reject)
+      return static_cast<std::uint32_t>(scaled >> 32);
   }
 }
 
@@ -66,7 +72,8 @@ std::uint64_t Rng::below64(std::uint64_t n) {
   const std::uint64_t reject = (std::uint64_t{0} - n) % n;
   for (;;) {
     const Wide scaled = Wide{next64()} * n;
-    if (static_cast<std::uint64_t>(scaled) >= reject) return static_cast<std::uint64_t>(scaled >> 64);
+    if (static_cast<std::uint64_t>(scaled) >= reject)
+      return static_cast<std::uint64_t>(scaled >> 64);
   }
 }
 

@@ -44,7 +44,7 @@ class Rng {
  private:
   static constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t seed_, stream_, position_;
-  std::uint64_t block_ = none;              // which four words words_ holds; a cache, not a state
+  std::uint64_t block_ = none;  // which four words words_ holds; a cache, not a state
   std::array<std::uint32_t, 4> words_{};
 };
 

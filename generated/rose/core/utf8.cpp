@@ -13,7 +13,8 @@ Utf8Step decode_utf8(std::string_view text, std::size_t at) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned lead = byte(at);
   if (lead < 0x80) return {lead, 1, true, false};
-  if (lead < 0xC2 || lead > 0xF4) return {};  // a continuation, an overlong form, or beyond U+10FFFF
+  if (lead < 0xC2 || lead > 0xF4)
+    return {};  // a continuation, an overlong form, or beyond U+10FFFF
   const std::size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
   unsigned low = 0x80, high = 0xBF;
   if (lead == 0xE0) low = 0xA0;   // shorter forms exist below
@@ -36,7 +37,9 @@ void append_utf8(std::string& out, char32_t code_point) {
   if (code_point > 0x10FFFF || (code_point >= 0xD800 && code_point <= 0xDFFF)) {
     throw Error(Code::invalid_argument, "not a Unicode scalar value");
   }
-  const auto put = [&](char32_t byte) { out += static_cast<char>(static_cast<unsigned char>(byte)); };
+  const auto put = [&](char32_t byte) {
+    out += static_cast<char>(static_cast<unsigned char>(byte));
+  };
   if (code_point < 0x80) return put(code_point);
   if (code_point < 0x800) {
     put(0xC0 | code_point >> 6);

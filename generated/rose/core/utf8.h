@@ -13,7 +13,7 @@ struct Utf8Step {
   char32_t code_point = 0xFFFD;  ///< U+FFFD when the bytes are no character
   std::size_t length = 1;        ///< bytes it spans; of a broken one, its maximal subpart
   bool valid = false;
-  bool incomplete = false;       ///< broken only because the text ends: more bytes could complete it
+  bool incomplete = false;  ///< broken only because the text ends: more bytes could complete it
 };
 
 /// Decodes at `at` < text.size(), by Table 3-7 of the Unicode Standard (no surrogates, no

@@ -16,12 +16,16 @@ namespace rose::kernels {
 // Name, block and bytes of every type.
 const DTypeInfo& info(DType dtype) {
   static constexpr std::array<DTypeInfo, 13> table = {{
-      {"f32", 1, 4}, {"f16", 1, 2}, {"bf16", 1, 2}, {"i32", 1, 4}, {"u8", 1, 1},
-      {"q8_0", 32, 34},   // fp16 scale, 32 bytes
-      {"q4_0", 32, 18},   // fp16 scale, 32 nibbles
-      {"q4_1", 32, 20},   // fp16 scale and minimum, 32 nibbles
-      {"q5_0", 32, 22},   // fp16 scale, 32 fifth bits, 32 nibbles
-      {"q5_1", 32, 24},   // fp16 scale and minimum, 32 fifth bits, 32 nibbles
+      {"f32", 1, 4},
+      {"f16", 1, 2},
+      {"bf16", 1, 2},
+      {"i32", 1, 4},
+      {"u8", 1, 1},
+      {"q8_0", 32, 34},    // fp16 scale, 32 bytes
+      {"q4_0", 32, 18},    // fp16 scale, 32 nibbles
+      {"q4_1", 32, 20},    // fp16 scale and minimum, 32 nibbles
+      {"q5_0", 32, 22},    // fp16 scale, 32 fifth bits, 32 nibbles
+      {"q5_1", 32, 24},    // fp16 scale and minimum, 32 fifth bits, 32 nibbles
       {"q4_k", 256, 144},  // fp16 scale and minimum, 8 six-bit pairs, 256 nibbles
       {"q5_k", 256, 176},  // the same and 256 fifth bits
       {"q6_k", 256, 210},  // 256 six-bit numbers, 16 eight-bit scales, fp16 scale
@@ -61,8 +65,9 @@ float decode(const Format& format, unsigned bits) {
   const unsigned pattern = bits & 0x7f;
   if (pattern >= format.beyond) {
     const bool infinite = format.has_infinity && pattern == format.beyond;
-    return std::copysign(infinite ? std::numeric_limits<float>::infinity()
-                                  : std::numeric_limits<float>::quiet_NaN(), sign);
+    return std::copysign(
+        infinite ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN(),
+        sign);
   }
   const unsigned one = 1u << format.mantissa_bits;
   const int exponent = static_cast<int>(pattern / one);
@@ -89,8 +94,12 @@ unsigned encode(const Format& format, float value, bool saturate) {
 
 }  // namespace
 
-float to_float(f8_e4m3 value) noexcept { return decode(e4m3, value.bits); }
-float to_float(f8_e5m2 value) noexcept { return decode(e5m2, value.bits); }
+float to_float(f8_e4m3 value) noexcept {
+  return decode(e4m3, value.bits);
+}
+float to_float(f8_e5m2 value) noexcept {
+  return decode(e5m2, value.bits);
+}
 f8_e4m3 to_f8_e4m3(float value, bool saturate) noexcept {
   return {static_cast<std::uint8_t>(encode(e4m3, value, saturate))};
 }

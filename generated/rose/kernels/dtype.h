@@ -11,9 +11,22 @@ namespace rose::kernels {
 
 // Plain numbers, and blocks of them that share a scale.
 enum class DType : std::uint8_t {
-  f32, f16, bf16, i32, u8,         // one element at a time
-  q8_0, q4_0, q4_1, q5_0, q5_1,    // GGUF blocks of 32
-  q4_k, q5_k, q6_k                 // GGUF blocks of 256
+  // One element at a time.
+  f32,
+  f16,
+  bf16,
+  i32,
+  u8,
+  // GGUF blocks of 32.
+  q8_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  // GGUF blocks of 256.
+  q4_k,
+  q5_k,
+  q6_k
 };
 
 struct DTypeInfo {
@@ -25,7 +38,9 @@ struct DTypeInfo {
 const DTypeInfo& info(DType dtype);
 
 /// Whether elements stand alone, so that one can be read without its neighbours.
-inline bool is_plain(DType dtype) { return info(dtype).block_elements == 1; }
+inline bool is_plain(DType dtype) {
+  return info(dtype).block_elements == 1;
+}
 
 /// Bytes of a row. Throws invalid_argument unless the row is a whole number of blocks.
 std::size_t row_bytes(DType dtype, std::int64_t elements);
@@ -81,7 +96,7 @@ constexpr f16 to_f16(float value) noexcept {
   if (rest > 0x7f800000) {
     half = 0x7e00 | (rest >> 13 & 0x3ff);  // NaN
   } else if (rest >= 0x477ff000) {
-    half = 0x7c00;  // 65520 and above round to infinity
+    half = 0x7c00;                  // 65520 and above round to infinity
   } else if (rest >= 0x38800000) {  // normal, 2^-14 and above: drop 13 bits, rounding
     half = (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13;
   } else {  // subnormal: adding 0.5 puts the unit of the sum at 2^-24, and the hardware rounds

@@ -50,7 +50,8 @@ constexpr std::string_view the_sick_rose =
     "Has found out thy bed\nOf crimson joy:\nAnd his dark secret love\nDoes thy life destroy.\n";
 constexpr std::string_view the_lilly =
     "The modest Rose puts forth a thorn,\nThe humble Sheep a threatening horn:\n"
-    "While the Lilly white shall in Love delight,\nNor a thorn, nor a threat stain her beauty bright.\n";
+    "While the Lilly white shall in Love delight,\nNor a thorn, nor a threat stain her beauty "
+    "bright.\n";
 
 TEST(Bigram, LearnsFromEightLines) {
   Bigram model;
@@ -82,7 +83,8 @@ TEST(Bigram, WritesAndTradesMemoryForCaution) {
 // Two bytes of context memorise better and generalise worse.
 TEST(Bigram, TwoBytesOfContextAreMostlyEmptyRows) {
   std::map<std::string_view, std::map<char, double>> rows;
-  for (std::size_t i = 2; i < the_sick_rose.size(); ++i) ++rows[the_sick_rose.substr(i - 2, 2)][the_sick_rose[i]];
+  for (std::size_t i = 2; i < the_sick_rose.size(); ++i)
+    ++rows[the_sick_rose.substr(i - 2, 2)][the_sick_rose[i]];
   const auto loss = [&](std::string_view text) {
     double bits = 0;
     for (std::size_t i = 2; i < text.size(); ++i) {

@@ -45,8 +45,14 @@ namespace rose::labs {
 namespace {
 
 // The walk leaves the shapes of the table.
-constexpr ModelShape smollm2{.vocab = 49152, .layers = 30, .hidden = 576, .heads = 9, .kv_heads = 3,
-                             .head_dim = 64, .ffn = 1536, .tied_head = true};
+constexpr ModelShape smollm2{.vocab = 49152,
+                             .layers = 30,
+                             .hidden = 576,
+                             .heads = 9,
+                             .kv_heads = 3,
+                             .head_dim = 64,
+                             .ffn = 1536,
+                             .tied_head = true};
 
 TEST(ShapeWalk, LeavesTheShapesOfTheTable) {
   const auto steps = walk(smollm2, 8);
@@ -74,14 +80,16 @@ TEST(ShapeWalk, CountsWhatTheChapterSays) {
 
 TEST(ShapeWalk, CountsGpt2WithItsBiases) {
   const std::int64_t v = 50257, t = 1024, c = 768, f = 3072, layers = 12;
-  const std::int64_t attention = 4 * (c * c + c), feed_forward = f * c + f + c * f + c, norms = 2 * (c + c);
+  const std::int64_t attention = 4 * (c * c + c), feed_forward = f * c + f + c * f + c,
+                     norms = 2 * (c + c);
   const std::int64_t n = v * c + t * c + layers * (attention + feed_forward + norms) + 2 * c;
   EXPECT_EQ(n, 124'439'808);
   write_value("shape-costs-test", "gpt2", static_cast<double>(n));
 }
 
 // Offsets and positions of packed sequences.
-std::pair<std::vector<int>, std::vector<int>> pack(const std::vector<int>& lengths, const std::vector<int>& first) {
+std::pair<std::vector<int>, std::vector<int>> pack(const std::vector<int>& lengths,
+                                                   const std::vector<int>& first) {
   std::vector<int> offsets = {0}, positions;
   for (std::size_t s = 0; s < lengths.size(); ++s) {
     offsets.push_back(offsets.back() + lengths[s]);
@@ -92,8 +100,10 @@ std::pair<std::vector<int>, std::vector<int>> pack(const std::vector<int>& lengt
 
 TEST(Packing, GivesOffsetsAndPositions) {
   using Ints = std::vector<int>;
-  EXPECT_EQ(pack({3, 1, 4}, {0, 0, 0}), (std::pair{Ints{0, 3, 4, 8}, Ints{0, 1, 2, 0, 0, 1, 2, 3}}));
-  EXPECT_EQ(pack({2, 5, 1, 1}, {0, 0, 0, 0}), (std::pair{Ints{0, 2, 7, 8, 9}, Ints{0, 1, 0, 1, 2, 3, 4, 0, 0}}));
+  EXPECT_EQ(pack({3, 1, 4}, {0, 0, 0}),
+            (std::pair{Ints{0, 3, 4, 8}, Ints{0, 1, 2, 0, 0, 1, 2, 3}}));
+  EXPECT_EQ(pack({2, 5, 1, 1}, {0, 0, 0, 0}),
+            (std::pair{Ints{0, 2, 7, 8, 9}, Ints{0, 1, 0, 1, 2, 3, 4, 0, 0}}));
   EXPECT_EQ(pack({2, 5, 1, 1}, {0, 10, 0, 0}).second, (Ints{0, 1, 10, 11, 12, 13, 14, 0, 0}));
 }
 

@@ -100,7 +100,8 @@ class Folder {  // a fresh folder for a test, removed with all it holds
   ~Folder() { std::filesystem::remove_all(path_); }
   std::filesystem::path operator/(const char* name) const { return path_ / name; }
   auto count() const {
-    return std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator());
+    return std::distance(std::filesystem::directory_iterator(path_),
+                         std::filesystem::directory_iterator());
   }
 
  private:
@@ -176,7 +177,8 @@ TEST(AtomicFile, KeepsPermissionsAndFollowsLinks) {
   write_file_atomic(folder / "link", "2", Durability::power);
   EXPECT_TRUE(fs::is_symlink(folder / "link"));
   EXPECT_EQ(read_file(folder / "secret"), "2");
-  EXPECT_EQ(fs::status(folder / "secret").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(fs::status(folder / "secret").permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
 }
 
 TEST(AtomicFile, RefusesWhatIsNoFile) {
@@ -227,7 +229,8 @@ TEST(Json, LocatesFaults) {
   EXPECT_EQ(json_error("{\"\xC3\xA4\": ?}"),  // columns count characters: the a-umlaut is one
             "c.json:1:7: not valid JSON: syntax error");
   EXPECT_EQ(json_error("[1, 2"), "c.json:1:6: not valid JSON: it ends too early");
-  EXPECT_EQ(json_error("{}\n\n  x"), "c.json:3:3: not valid JSON: there is more text after the document");
+  EXPECT_EQ(json_error("{}\n\n  x"),
+            "c.json:3:3: not valid JSON: there is more text after the document");
   EXPECT_THAT(json_error("\"\xff\""), testing::StartsWith("c.json:1:"));  // not UTF-8
   EXPECT_THAT(json_error(""), testing::HasSubstr("it ends too early"));
 }
@@ -260,7 +263,9 @@ TEST(Json, GettersNameTheField) {
 }
 
 TEST(Json, PrintsTheShortestNumbers) {
-  const std::string text = "{\n  \"rate\": 0.1,\n  \"one\": 1.0,\n  \"list\": [\n    1,\n    \"\\n\"\n  ],\n  \"none\": []\n}";
+  const std::string text =
+      "{\n  \"rate\": 0.1,\n  \"one\": 1.0,\n  \"list\": [\n    1,\n    \"\\n\"\n  ],\n  \"none\": "
+      "[]\n}";
   EXPECT_EQ(pretty_json(parse_json(text, "")), text);
   EXPECT_EQ(code_of([] { pretty_json(json::value(std::nan(""))); }), Code::invalid_argument);
 }
@@ -284,14 +289,23 @@ TEST(Utf8, EveryCodePointSurvives) {
     std::string text;
     append_utf8(text, c);
     const Utf8Step step = decode_utf8(text, 0);
-    ASSERT_TRUE(step.valid && step.code_point == c && step.length == text.size()) << std::hex << static_cast<std::uint32_t>(c);
+    ASSERT_TRUE(step.valid && step.code_point == c && step.length == text.size())
+        << std::hex << static_cast<std::uint32_t>(c);
     for (std::size_t cut = 1; cut < text.size(); ++cut) {  // every proper prefix could be completed
       const Utf8Step part = decode_utf8(std::string_view(text).substr(0, cut), 0);
       ASSERT_TRUE(!part.valid && part.incomplete && part.length == cut);
     }
   }
-  EXPECT_EQ(code_of([] { std::string s; append_utf8(s, 0xD800); }), Code::invalid_argument);
-  EXPECT_EQ(code_of([] { std::string s; append_utf8(s, 0x110000); }), Code::invalid_argument);
+  EXPECT_EQ(code_of([] {
+              std::string s;
+              append_utf8(s, 0xD800);
+            }),
+            Code::invalid_argument);
+  EXPECT_EQ(code_of([] {
+              std::string s;
+              append_utf8(s, 0x110000);
+            }),
+            Code::invalid_argument);
 }
 
 TEST(Utf8, EveryThreeBytesAreJudged) {
@@ -308,7 +322,8 @@ TEST(Utf8, EveryThreeBytesAreJudged) {
 }
 
 TEST(Utf8, RepairsAsTheStandardShows) {
-  const std::string bad = "\uFFFD", two = bad + bad, five = two + two + bad, eight = five + two + bad;
+  const std::string bad = "\uFFFD", two = bad + bad, five = two + two + bad,
+                    eight = five + two + bad;
   EXPECT_EQ(repair_utf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"), eight + "A");
   EXPECT_EQ(repair_utf8("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"), eight + "A");
   EXPECT_EQ(repair_utf8("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42"), five + "A" + two + "B");
@@ -360,7 +375,9 @@ TEST(ThreadPool, RunsNestedAndConcurrentLoopsOnTheirCaller) {
       }
     });
   };
-  std::thread other([&] { for (int i = 0; i < 50; ++i) outer(); });
+  std::thread other([&] {
+    for (int i = 0; i < 50; ++i) outer();
+  });
   for (int i = 0; i < 50; ++i) outer();
   other.join();
   EXPECT_EQ(sum.load(), 100 * 30 * 10);
@@ -441,9 +458,10 @@ std::string printed_by(Progress::Style style, std::chrono::milliseconds pause) {
 TEST(Progress, SuitsItsReader) {
   using std::chrono::milliseconds;
   EXPECT_EQ(printed_by(Progress::Style::detect, milliseconds(0)), "");
-  EXPECT_THAT(printed_by(Progress::Style::detect, milliseconds(320)),
-              testing::MatchesRegex("Training: 50 %, 20 steps, [0-9.]+/s, 0.[0-9] s left, loss 2.31\n"
-                                    "Training: 100 %, 40 steps, [0-9]+/s, 0.[0-9] s, loss 2.31\n"));
+  EXPECT_THAT(
+      printed_by(Progress::Style::detect, milliseconds(320)),
+      testing::MatchesRegex("Training: 50 %, 20 steps, [0-9.]+/s, 0.[0-9] s left, loss 2.31\n"
+                            "Training: 100 %, 40 steps, [0-9]+/s, 0.[0-9] s, loss 2.31\n"));
   EXPECT_THAT(printed_by(Progress::Style::bar, milliseconds(320)),
               testing::HasSubstr("50 % 20 steps"));
   EXPECT_EQ(printed_by(Progress::Style::none, milliseconds(320)), "");

@@ -69,8 +69,8 @@ TEST(StridedView, MovesNoNumber) {
   EXPECT_THAT(swapped.stride, testing::ElementsAre(4, 12, 1));
   EXPECT_NE(swapped.stride[1], swapped.stride[2] * swapped.shape[2]);  // axes 1, 2 do not merge
   EXPECT_NE(swapped.stride[0], swapped.stride[1] * swapped.shape[1]);  // nor do 0, 1
-  t(2, 1) = 50;  // the same memory
-  EXPECT_EQ(a(1, 2), 50);
+  t(2, 1) = 50;
+  EXPECT_EQ(a(1, 2), 50);  // the same memory
 }
 
 // Every step of every staircase is where it should be.
@@ -90,7 +90,8 @@ void check_staircase(Convert convert, unsigned last_finite, unsigned beyond) {
       ASSERT_EQ(pattern(value(low)), s | low);
       ASSERT_EQ(pattern(std::nextafter(middle, 0.0f)), s | low) << low;
       ASSERT_EQ(pattern(middle), s | (low % 2 == 0 ? low : high)) << low;
-      ASSERT_EQ(pattern(std::nextafter(middle, std::numeric_limits<float>::infinity())), s | high) << low;
+      ASSERT_EQ(pattern(std::nextafter(middle, std::numeric_limits<float>::infinity())), s | high)
+          << low;
     }
     ASSERT_EQ(pattern(std::numeric_limits<float>::infinity()), s | beyond);
   }
@@ -192,7 +193,8 @@ TEST(Summation, TheDepthOfTheTreeDecides) {
   for (int trial = 0; trial < 1000; ++trial) {
     std::vector<float> x(n);
     double exact = 0;  // sums of 4096 floats of this size are exact in a double: 53 > 24 + 24 bits
-    for (float& value : x) exact += value = std::ldexp(std::rint(std::ldexp(draw(random), 24)), -24);
+    for (float& value : x)
+      exact += value = std::ldexp(std::rint(std::ldexp(draw(random), 24)), -24);
     const std::array<float, 3> sums = {sum_ascending(x), sum_lanes(x), sum_pairwise(x)};
     const std::array<double, 3> depth = {n - 1, n / 16 - 1 + 4, 12};
     for (std::size_t k = 0; k < 3; ++k) {
@@ -291,8 +293,8 @@ TEST(Stochastic, KeepsSmallUpdates) {
   float nearest = 1, stochastic = 1;
   for (int step = 0; step < 1000; ++step) {
     nearest = to_float(to_bf16(nearest + 0.001f));
-    stochastic = to_float(to_bf16_stochastic(stochastic + 0.001f,
-                                            static_cast<std::uint32_t>(random())));
+    stochastic =
+        to_float(to_bf16_stochastic(stochastic + 0.001f, static_cast<std::uint32_t>(random())));
   }
   EXPECT_EQ(nearest, 1.0f);             // it never moved
   EXPECT_NEAR(stochastic, 2.0f, 0.3f);  // it arrived, give or take the walk's deviation

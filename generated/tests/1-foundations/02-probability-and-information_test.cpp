@@ -71,7 +71,8 @@ TEST(Philox, ScramblesNeighbours) {
       trials += 128;
     }
   }
-  EXPECT_NEAR(static_cast<double>(flipped) / static_cast<double>(trials), 0.5, 0.0015);  // 5 deviations
+  EXPECT_NEAR(static_cast<double>(flipped) / static_cast<double>(trials), 0.5,
+              0.0015);  // 5 deviations
 }
 
 // Positions are free, bounded numbers exactly uniform, permutations fair.
@@ -124,7 +125,7 @@ TEST(Rng, NormalsHaveTheNormalsMomentsAndTails) {
     beyond_two += std::fabs(x) > 2;
   }
   EXPECT_EQ(rng.position(), 4u * n);
-  EXPECT_NEAR(sum / n, 0, 0.005);              // 5 standard errors each
+  EXPECT_NEAR(sum / n, 0, 0.005);  // 5 standard errors each
   EXPECT_NEAR(squares / n, 1, 0.0071);
   EXPECT_NEAR(fourth / n, 3, 0.049);
   EXPECT_NEAR(beyond_two / double{n}, std::erfc(std::sqrt(2.0)), 0.00105);
@@ -149,7 +150,8 @@ TEST(Running, AgreesWithTheHandAndCoversTheTruth) {
   constexpr int repetitions = 4000;
   for (int r = 0; r < repetitions; ++r) {
     Running sample;
-    for (int i = 0; i < 200; ++i) sample.add(-std::log(1 - rng.uniform64()));  // exponential, mean 1
+    for (int i = 0; i < 200; ++i)
+      sample.add(-std::log(1 - rng.uniform64()));  // exponential, mean 1
     covered += std::fabs(sample.mean() - 1) < 1.96 * sample.standard_error();
   }
   const double share = 100.0 * covered / repetitions;
@@ -184,7 +186,8 @@ TEST(Information, KlIsTheGapAndNeverNegative) {
     ASSERT_NEAR(kl(p, p), 0, 1e-15);
   }
   EXPECT_EQ(kl(std::array{0.0, 1.0}, std::array{0.5, 0.5}), std::numbers::ln2);  // 0 ln 0 is 0
-  EXPECT_EQ(kl(std::array{0.5, 0.5}, std::array{0.0, 1.0}), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(kl(std::array{0.5, 0.5}, std::array{0.0, 1.0}),
+            std::numeric_limits<double>::infinity());
 }
 
 // Log-sum-exp survives large logits, and its gradient is the softmax.
@@ -227,11 +230,12 @@ TEST(KlEstimators, HaveTheDerivedMeansAndVariances) {
     const std::array variance = {m2, m2 * m2 / 2 + m2 * m2 * m2 / 4, std::exp(m2) - 1 - m2};
     for (std::size_t i = 0; i < 3; ++i) {
       EXPECT_NEAR(k[i].mean(), mean[i], 5 * k[i].standard_error()) << "k" << i + 1 << " at " << mu;
-      EXPECT_NEAR(k[i].variance() / variance[i], 1, mu < 1 ? 0.02 : 0.25) << "k" << i + 1 << " at " << mu;
+      EXPECT_NEAR(k[i].variance() / variance[i], 1, mu < 1 ? 0.02 : 0.25)
+          << "k" << i + 1 << " at " << mu;
     }
   }
-  EXPECT_NEAR(0.01 / (std::exp(0.01) - 1.01), 200, 1);         // how many more samples k1 needs
-  EXPECT_NEAR(std::exp(1.2564) - 1 - 1.2564, 1.2564, 1e-3);    // where the two are equally bad
+  EXPECT_NEAR(0.01 / (std::exp(0.01) - 1.01), 200, 1);       // how many more samples k1 needs
+  EXPECT_NEAR(std::exp(1.2564) - 1 - 1.2564, 1.2564, 1e-3);  // where the two are equally bad
 }
 
 // The gradients of the estimators are not the estimators of the gradient.
@@ -249,9 +253,12 @@ TEST(KlEstimators, GradientsAreThoseOfOtherThings) {
   for (std::size_t i = 0; i < 4; ++i) {
     std::array<double, 3> gradient{};  // sum over x of p(x) * dk(x)/dz_i: x drawn from a fixed p
     for (std::size_t x = 0; x < 4; ++x) {
-      gradient[0] += p[x] * difference([&](const Distribution& s) { return kl_sample(std::log(s[x]), std::log(q[x])).k1; }, i);
-      gradient[1] += p[x] * difference([&](const Distribution& s) { return kl_sample(std::log(s[x]), std::log(q[x])).k2; }, i);
-      gradient[2] += p[x] * difference([&](const Distribution& s) { return kl_sample(std::log(s[x]), std::log(q[x])).k3; }, i);
+      const auto sample = [&](const Distribution& s) {
+        return kl_sample(std::log(s[x]), std::log(q[x]));
+      };
+      gradient[0] += p[x] * difference([&](const Distribution& s) { return sample(s).k1; }, i);
+      gradient[1] += p[x] * difference([&](const Distribution& s) { return sample(s).k2; }, i);
+      gradient[2] += p[x] * difference([&](const Distribution& s) { return sample(s).k3; }, i);
     }
     EXPECT_NEAR(gradient[0], 0, 1e-9);
     EXPECT_NEAR(gradient[1], difference([&](const Distribution& s) { return kl(s, q); }, i), 1e-8);
