@@ -1,0 +1,12 @@
+// The commands of the engine.
+
+#pragma once
+
+#include "rose/app/cli.h"
+
+namespace rose::app {
+
+void add_generate(CLI::App& app);
+void add_chat(CLI::App& app);
+
+}  // namespace rose::app

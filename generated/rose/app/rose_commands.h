@@ -1,0 +1,14 @@
+// The commands of the front.
+
+#pragma once
+
+#include "rose/app/cli.h"
+
+namespace rose::app {
+
+void add_tokenize(CLI::App& app);
+void add_convert(CLI::App& app);
+void add_models(CLI::App& app);
+void add_doctor(CLI::App& app);
+
+}  // namespace rose::app
