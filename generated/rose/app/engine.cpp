@@ -1,6 +1,6 @@
 // The engine: what needs a model in memory.
 
-#include <ATen/Version.h>
+#include <torch/headeronly/version.h>
 
 #include "rose/app/engine_commands.h"
 

@@ -110,7 +110,6 @@ void chat(const ChatArguments& arguments) {
 void add_chat(CLI::App& app) {
   auto arguments = std::make_shared<ChatArguments>();
   arguments->engine.generate.max_tokens = 512;
-  arguments->engine.generate.sampling = {.temperature = 0.2f, .top_p = 0.9f};
   CLI::App* command = app.add_subcommand("chat", "Talk with a model; with a question, answer it and leave");
   command->add_option("question", arguments->question, "One question; without it the conversation is read line by line");
   command->add_option("-s,--system", arguments->system, "System message; the template's own when absent");
