@@ -7,6 +7,22 @@ set(ROSE_OUTPUTS
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/tangle/mini.h
+  rose/app/cli.cpp
+  rose/app/cli.h
+  rose/app/engine.cpp
+  rose/app/engine_chat.cpp
+  rose/app/engine_commands.h
+  rose/app/engine_generate.cpp
+  rose/app/engine_options.cpp
+  rose/app/engine_options.h
+  rose/app/models.cpp
+  rose/app/models.h
+  rose/app/rose.cpp
+  rose/app/rose_commands.h
+  rose/app/rose_convert.cpp
+  rose/app/rose_doctor.cpp
+  rose/app/rose_models.cpp
+  rose/app/rose_tokenize.cpp
   rose/core/error.cpp
   rose/core/error.h
   rose/core/files.cpp
@@ -30,6 +46,9 @@ set(ROSE_OUTPUTS
   rose/kernels/attention.cpp
   rose/kernels/attention.h
   rose/kernels/blocks.h
+  rose/kernels/device.cpp
+  rose/kernels/device.cu
+  rose/kernels/device.h
   rose/kernels/dtype.cpp
   rose/kernels/dtype.h
   rose/kernels/elementary.h
@@ -164,6 +183,7 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/11-quantised-blocks
   1-foundations/14-unicode-and-splitting
   1-foundations/16-python-in-small
+  1-foundations/16-the-program-rose
   1-foundations/17-tokenizer-files)
 set(ROSE_EXAMPLES
   e4m3-table-example)
@@ -194,6 +214,22 @@ set(ROSE_FILES
   labs/notation/shape_walk.h
   labs/tangle/mini.h
   outputs.cmake
+  rose/app/cli.cpp
+  rose/app/cli.h
+  rose/app/engine.cpp
+  rose/app/engine_chat.cpp
+  rose/app/engine_commands.h
+  rose/app/engine_generate.cpp
+  rose/app/engine_options.cpp
+  rose/app/engine_options.h
+  rose/app/models.cpp
+  rose/app/models.h
+  rose/app/rose.cpp
+  rose/app/rose_commands.h
+  rose/app/rose_convert.cpp
+  rose/app/rose_doctor.cpp
+  rose/app/rose_models.cpp
+  rose/app/rose_tokenize.cpp
   rose/core/error.cpp
   rose/core/error.h
   rose/core/files.cpp
@@ -217,6 +253,9 @@ set(ROSE_FILES
   rose/kernels/attention.cpp
   rose/kernels/attention.h
   rose/kernels/blocks.h
+  rose/kernels/device.cpp
+  rose/kernels/device.cu
+  rose/kernels/device.h
   rose/kernels/dtype.cpp
   rose/kernels/dtype.h
   rose/kernels/elementary.h
@@ -350,4 +389,5 @@ set(ROSE_FILES
   tests/1-foundations/11-quantised-blocks_test.cpp
   tests/1-foundations/14-unicode-and-splitting_test.cpp
   tests/1-foundations/16-python-in-small_test.cpp
+  tests/1-foundations/16-the-program-rose_test.cpp
   tests/1-foundations/17-tokenizer-files_test.cpp)

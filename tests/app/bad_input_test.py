@@ -43,7 +43,7 @@ class BadInput(unittest.TestCase):
         self.refused(rose("generate", "--max-model-len", "16", "word " * 40), 2, "context")
 
     def test_empty_prompt(self):
-        self.refused(rose("generate", stdin=""), 2, "empty")
+        self.refused(rose("generate", stdin=""), 2, "prompt", "nothing to continue")
 
     def test_wrong_sampling(self):
         self.refused(rose("generate", "--top-p", "1.5", "x"), 2, "top_p")
@@ -111,7 +111,7 @@ class BadInput(unittest.TestCase):
             config = json.load(file)
         for template, word in (("{{ raise_exception('no such role') }}", "no such role"),
                                ("{% for i in range(100000) %}{% for j in range(100000) %}x{% endfor %}{% endfor %}", "limit"),
-                               ("{% if %}", "line 1")):
+                               ("{% if %}", "chat template:1:7")):
             config["chat_template"] = template
             with open(config_path, "w") as file:
                 json.dump(config, file)
@@ -126,7 +126,7 @@ class BadInput(unittest.TestCase):
         if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "none", mount], capture_output=True).returncode:
             self.skipTest("a small file system cannot be mounted here")
         self.addCleanup(subprocess.run, ["umount", mount])
-        self.refused(rose("convert", MODEL, os.path.join(mount, "out.gguf"), "--type", "f32"), 6, "out.gguf")
+        self.refused(rose("convert", MODEL, os.path.join(mount, "out.gguf"), "--type", "f32"), 6, "540 MB", "free some space")
         self.assertEqual(os.listdir(mount), [])
 
     def test_full_output(self):

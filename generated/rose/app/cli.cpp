@@ -16,7 +16,8 @@ using core::Code;
 using core::Error;
 
 const char* const exit_statuses =
-    "Exit status: 0 success, 1 internal error, 2 wrong arguments, 3 not found, 4 corrupt file, 5 unsupported,\n"
+    "Exit status: 0 success, 1 internal error, 2 wrong arguments, 3 not found, 4 corrupt file, 5 "
+    "unsupported,\n"
     "6 disk, memory or permissions, 130 interrupted.";
 
 void require_utf8(std::string_view text, std::string_view what) {
@@ -45,7 +46,8 @@ int guarded(const std::function<void()>& body) {
 int run(CLI::App& app, int argc, char** argv) {
   app.footer(exit_statuses);
   app.require_subcommand(1);
-  for (CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) sub->footer(exit_statuses);
+  for (CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    sub->footer(exit_statuses);
   int usage = 0;
   const int status = guarded([&] {
     for (int i = 1; i < argc; ++i) require_utf8(argv[i], fmt::format("argument {}", i));

@@ -35,9 +35,13 @@ class Conversation {
 
 // Render everything said so far, and add the answer to it.
 Conversation::Conversation(const ChatArguments& arguments)
-    : arguments_(arguments), model_(arguments.engine), template_(model_.checkpoint().chat_template) {
+    : arguments_(arguments),
+      model_(arguments.engine),
+      template_(model_.checkpoint().chat_template) {
   if (model_.checkpoint().chat_template.empty()) {
-    throw core::Error(core::Code::unsupported, "this model has no chat template: it continues texts, it was not taught to answer")
+    throw core::Error(
+        core::Code::unsupported,
+        "this model has no chat template: it continues texts, it was not taught to answer")
         .in(model_.checkpoint().path.string())
         .hint("`rose generate` continues a text");
   }
@@ -46,7 +50,8 @@ Conversation::Conversation(const ChatArguments& arguments)
 
 void Conversation::clear() {
   messages_.clear();
-  if (!arguments_.system.empty()) messages_.push_back({{"role", "system"}, {"content", arguments_.system}});
+  if (!arguments_.system.empty())
+    messages_.push_back({{"role", "system"}, {"content", arguments_.system}});
 }
 
 void Conversation::ask(const std::string& question) {
@@ -65,7 +70,8 @@ void Conversation::ask(const std::string& question) {
 }
 
 // Read a line, answer it, until there are no more.
-constexpr const char* chat_help = "/clear forgets the conversation, /exit leaves (so does Ctrl-D), Ctrl-C stops an answer\n";
+constexpr const char* chat_help =
+    "/clear forgets the conversation, /exit leaves (so does Ctrl-D), Ctrl-C stops an answer\n";
 
 void read_and_answer(Conversation& conversation) {
   const bool person = isatty(STDIN_FILENO) != 0;
@@ -85,7 +91,8 @@ void read_and_answer(Conversation& conversation) {
         conversation.ask(line);
         print("\n");
       });
-      if (status != 0 && !person) throw core::Error(core::Code::cancelled, "the conversation ends here");
+      if (status != 0 && !person)
+        throw core::Error(core::Code::cancelled, "the conversation ends here");
       take_interrupt();  // it stopped the answer, and that is all it should do
     }
   }
@@ -110,9 +117,12 @@ void chat(const ChatArguments& arguments) {
 void add_chat(CLI::App& app) {
   auto arguments = std::make_shared<ChatArguments>();
   arguments->engine.generate.max_tokens = 512;
-  CLI::App* command = app.add_subcommand("chat", "Talk with a model; with a question, answer it and leave");
-  command->add_option("question", arguments->question, "One question; without it the conversation is read line by line");
-  command->add_option("-s,--system", arguments->system, "System message; the template's own when absent");
+  CLI::App* command =
+      app.add_subcommand("chat", "Talk with a model; with a question, answer it and leave");
+  command->add_option("question", arguments->question,
+                      "One question; without it the conversation is read line by line");
+  command->add_option("-s,--system", arguments->system,
+                      "System message; the template's own when absent");
   add_engine_options(*command, arguments->engine);
   command->callback([arguments] { chat(*arguments); });
 }

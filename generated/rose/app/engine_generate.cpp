@@ -33,7 +33,8 @@ void generate(const GenerateArguments& arguments) {
 void add_generate(CLI::App& app) {
   auto arguments = std::make_shared<GenerateArguments>();
   CLI::App* command = app.add_subcommand("generate", "Continue a text");
-  command->add_option("prompt", arguments->prompt, "The text to continue; standard input when absent");
+  command->add_option("prompt", arguments->prompt,
+                      "The text to continue; standard input when absent");
   add_engine_options(*command, arguments->engine);
   command->callback([arguments] { generate(*arguments); });
 }

@@ -19,29 +19,41 @@ volatile std::sig_atomic_t interrupted = 0;
 // Declare the options once.
 void add_engine_options(CLI::App& command, EngineOptions& options) {
   model::Sampling& sampling = options.generate.sampling;
-  command.add_option("-m,--model", options.model, "Path, org/name or a name that `rose models` lists");
+  command.add_option("-m,--model", options.model,
+                     "Path, org/name or a name that `rose models` lists");
   command.add_option("-n,--max-tokens", options.generate.max_tokens, "Longest answer, in tokens")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command.add_option("--max-model-len", options.max_model_len, "Context, in tokens; 0 is what the model allows")
+  command
+      .add_option("--max-model-len", options.max_model_len,
+                  "Context, in tokens; 0 is what the model allows")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  command.add_option("-t,--temperature", sampling.temperature, "0 always takes the most likely token")->capture_default_str();
-  command.add_option("--top-k", sampling.top_k, "Keep the k most likely tokens; 0 keeps all")->capture_default_str();
-  command.add_option("--top-p", sampling.top_p, "Keep the most likely tokens whose mass reaches p")->capture_default_str();
-  command.add_option("--min-p", sampling.min_p, "Keep tokens at least this fraction as likely as the first")->capture_default_str();
+  command
+      .add_option("-t,--temperature", sampling.temperature, "0 always takes the most likely token")
+      ->capture_default_str();
+  command.add_option("--top-k", sampling.top_k, "Keep the k most likely tokens; 0 keeps all")
+      ->capture_default_str();
+  command.add_option("--top-p", sampling.top_p, "Keep the most likely tokens whose mass reaches p")
+      ->capture_default_str();
+  command
+      .add_option("--min-p", sampling.min_p,
+                  "Keep tokens at least this fraction as likely as the first")
+      ->capture_default_str();
   command.add_option("--seed", sampling.seed, "Same seed, same answer")->capture_default_str();
   command.add_flag("--ignore-eos", options.generate.ignore_stop, "Go on to --max-tokens");
   command.add_flag("--stats", options.statistics, "Print times and rates to standard error");
 }
 
 LoadedModel::LoadedModel(const EngineOptions& options)
-    : checkpoint_(model::open_checkpoint(find_model(options.model))), tokenizer_(load_tokenizer(checkpoint_)) {
+    : checkpoint_(model::open_checkpoint(find_model(options.model))),
+      tokenizer_(load_tokenizer(checkpoint_)) {
   generator_.emplace(model::load_weights(checkpoint_), options.max_model_len);
 }
 
 // Print each piece as soon as its characters are whole.
-model::Generation LoadedModel::stream(std::span<const std::int32_t> ids, const EngineOptions& options) {
+model::Generation LoadedModel::stream(std::span<const std::int32_t> ids,
+                                      const EngineOptions& options) {
   text_.clear();
   text::Detokenizer detokenizer(tokenizer_);
   const auto emit = [&](std::string_view piece) {
@@ -56,9 +68,11 @@ model::Generation LoadedModel::stream(std::span<const std::int32_t> ids, const E
   emit(detokenizer.finish());
   if (options.statistics) {
     const auto generated = static_cast<double>(result.ids.size());
-    fmt::print(stderr, "\n[{} prompt tokens, {} reused; first token after {:.2f} s; {} tokens, {:.1f} tokens/s]\n",
-               result.prompt_tokens, result.reused_tokens, result.prefill_seconds, result.ids.size(),
-               result.decode_seconds > 0.0 ? (generated - 1.0) / result.decode_seconds : 0.0);
+    fmt::print(
+        stderr,
+        "\n[{} prompt tokens, {} reused; first token after {:.2f} s; {} tokens, {:.1f} tokens/s]\n",
+        result.prompt_tokens, result.reused_tokens, result.prefill_seconds, result.ids.size(),
+        result.decode_seconds > 0.0 ? (generated - 1.0) / result.decode_seconds : 0.0);
   }
   return result;
 }
@@ -69,6 +83,8 @@ void catch_interrupts() {
   sigaction(SIGINT, &action, nullptr);  // without SA_RESTART: a blocking read returns
 }
 
-bool take_interrupt() { return std::exchange(interrupted, 0) != 0; }
+bool take_interrupt() {
+  return std::exchange(interrupted, 0) != 0;
+}
 
 }  // namespace rose::app

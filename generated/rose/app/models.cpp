@@ -32,7 +32,8 @@ void add_own_models(const fs::path& folder, std::vector<FoundModel>& found) {
     const fs::path& path = entry.path();
     const bool gguf = path.extension() == ".gguf" && entry.is_regular_file(ignored);
     if (!gguf && !fs::exists(path / "config.json", ignored)) continue;
-    here.push_back({gguf ? path.stem().string() : path.filename().string(), path, "RoseLLM's cache"});
+    here.push_back(
+        {gguf ? path.stem().string() : path.filename().string(), path, "RoseLLM's cache"});
   }
   std::ranges::sort(here, {}, &FoundModel::name);
   found.insert(found.end(), here.begin(), here.end());
@@ -42,7 +43,8 @@ void add_own_models(const fs::path& folder, std::vector<FoundModel>& found) {
 
 fs::path cache_folder() {
   if (const std::string own = environment("ROSE_CACHE"); !own.empty()) return own;
-  if (const std::string xdg = environment("XDG_CACHE_HOME"); !xdg.empty()) return fs::path(xdg) / "rosellm";
+  if (const std::string xdg = environment("XDG_CACHE_HOME"); !xdg.empty())
+    return fs::path(xdg) / "rosellm";
   return fs::path(environment("HOME")) / ".cache" / "rosellm";
 }
 
@@ -67,7 +69,8 @@ fs::path find_model(const std::string& name) {
     if (models.empty()) {
       throw Error(Code::not_found, "there is no model on this machine")
           .in((cache_folder() / "models").string())
-          .hint("`make demo` brings a small one; --model takes a GGUF file or a Hugging Face folder");
+          .hint(
+              "`make demo` brings a small one; --model takes a GGUF file or a Hugging Face folder");
     }
     return models.front().path;
   }
@@ -89,12 +92,12 @@ text::Tokenizer load_tokenizer(const model::Checkpoint& checkpoint) {
         .in(checkpoint.path.string())
         .hint("put the tokenizer.json of the original repository into the folder");
   }
-  text::Tokenizer tokenizer =
-      checkpoint.vocab ? text::Tokenizer::from_gguf(*checkpoint.vocab)
-                       : text::Tokenizer::load(*checkpoint.tokenizer_json);
+  text::Tokenizer tokenizer = checkpoint.vocab ? text::Tokenizer::from_gguf(*checkpoint.vocab)
+                                               : text::Tokenizer::load(*checkpoint.tokenizer_json);
   if (tokenizer.vocab_size() > checkpoint.config.vocab_size) {
-    throw Error(Code::corrupt, fmt::format("the tokenizer has {} tokens, the model's embedding only {} rows",
-                                           tokenizer.vocab_size(), checkpoint.config.vocab_size))
+    throw Error(Code::corrupt,
+                fmt::format("the tokenizer has {} tokens, the model's embedding only {} rows",
+                            tokenizer.vocab_size(), checkpoint.config.vocab_size))
         .in(checkpoint.path.string())
         .hint("the tokenizer belongs to another model; take the one from the same repository");
   }

@@ -38,8 +38,9 @@ void exec_engine(char** argv) {
   throw rose::core::Error(rose::core::Code::not_found,
                           fmt::format("cannot start the engine: {}", std::strerror(errno)))
       .in(engine)
-      .hint("this build has no LibTorch, or rose was moved away from rose-engine; "
-            "`make build` makes both");
+      .hint(
+          "this build has no LibTorch, or rose was moved away from rose-engine; "
+          "`make build` makes both");
 }
 
 }  // namespace

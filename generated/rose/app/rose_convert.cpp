@@ -20,10 +20,12 @@ struct ConvertArguments {
 
 kernels::DType dtype_named(std::string_view name) {
   using kernels::DType;
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q5_1, DType::q5_0, DType::q4_1, DType::q4_0}) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q5_1,
+                            DType::q5_0, DType::q4_1, DType::q4_0}) {
     if (kernels::info(dtype).name == name) return dtype;
   }
-  throw core::Error(core::Code::invalid_argument, fmt::format("'{}' is no type that weights can be written in", name))
+  throw core::Error(core::Code::invalid_argument,
+                    fmt::format("'{}' is no type that weights can be written in", name))
       .in("--type")
       .hint("f32, f16, bf16; for GGUF also q8_0, q5_1, q5_0, q4_1, q4_0");
 }
@@ -46,10 +48,19 @@ void convert(const ConvertArguments& arguments) {
 
 void add_convert(CLI::App& app) {
   auto arguments = std::make_shared<ConvertArguments>();
-  CLI::App* command = app.add_subcommand("convert", "Convert between Hugging Face folders and GGUF files");
-  command->add_option("from", arguments->from, "Model: path, org/name or a name that `rose models` lists")->required();
-  command->add_option("to", arguments->to, "A name ending in .gguf makes a GGUF file, anything else a folder")->required();
-  command->add_option("--type", arguments->type, "Type of the matrices: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1; as they are when absent");
+  CLI::App* command =
+      app.add_subcommand("convert", "Convert between Hugging Face folders and GGUF files");
+  command
+      ->add_option("from", arguments->from,
+                   "Model: path, org/name or a name that `rose models` lists")
+      ->required();
+  command
+      ->add_option("to", arguments->to,
+                   "A name ending in .gguf makes a GGUF file, anything else a folder")
+      ->required();
+  command->add_option("--type", arguments->type,
+                      "Type of the matrices: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1; as they "
+                      "are when absent");
   command->add_flag("--overwrite", arguments->overwrite, "Replace an existing file");
   command->callback([arguments] { convert(*arguments); });
 }

@@ -12,8 +12,9 @@ namespace {
 std::string summary(const FoundModel& found) {
   try {
     const model::Checkpoint checkpoint = model::describe_checkpoint(found.path);
-    return fmt::format("{} layers, hidden {}, vocabulary {}, context {}{}", checkpoint.config.layers,
-                       checkpoint.config.hidden, checkpoint.config.vocab_size, checkpoint.config.max_positions,
+    return fmt::format("{} layers, hidden {}, vocabulary {}, context {}{}",
+                       checkpoint.config.layers, checkpoint.config.hidden,
+                       checkpoint.config.vocab_size, checkpoint.config.max_positions,
                        checkpoint.chat_template.empty() ? "" : ", chat");
   } catch (const std::exception& error) {
     return fmt::format("cannot be used: {}", error.what());
@@ -24,8 +25,9 @@ void list_models() {
   const std::vector<FoundModel> models = find_models();
   std::string out;
   for (std::size_t i = 0; i < models.size(); ++i) {
-    out += fmt::format("{}{}\n    {}\n    {}, from {}\n", models[i].name, i == 0 ? "  (default)" : "",
-                       summary(models[i]), models[i].path.string(), models[i].source);
+    out +=
+        fmt::format("{}{}\n    {}\n    {}, from {}\n", models[i].name, i == 0 ? "  (default)" : "",
+                    summary(models[i]), models[i].path.string(), models[i].source);
   }
   print(out);
   if (models.empty()) find_model("");  // says what would help
@@ -34,7 +36,8 @@ void list_models() {
 }  // namespace
 
 void add_models(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("models", "List the models found on this machine and where they come from");
+  CLI::App* command = app.add_subcommand(
+      "models", "List the models found on this machine and where they come from");
   command->callback(list_models);
 }
 

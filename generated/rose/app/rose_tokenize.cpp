@@ -23,13 +23,16 @@ std::vector<std::int32_t> parse_ids(std::string_view text, std::int32_t vocab_si
   std::vector<std::int32_t> ids;
   const char* at = text.data();
   const char* const end = at + text.size();
-  while ((at = std::find_if(at, end, [](char c) { return c != ' ' && c != ',' && c != '\n'; })) != end) {
+  while ((at = std::find_if(at, end, [](char c) { return c != ' ' && c != ',' && c != '\n'; })) !=
+         end) {
     std::int32_t id = 0;
     const auto [after, failure] = std::from_chars(at, end, id);
     if (failure != std::errc() || id < 0 || id >= vocab_size) {
-      const char* word_end = std::find_if(at, end, [](char c) { return c == ' ' || c == ',' || c == '\n'; });
+      const char* word_end =
+          std::find_if(at, end, [](char c) { return c == ' ' || c == ',' || c == '\n'; });
       throw core::Error(core::Code::invalid_argument,
-                        fmt::format("'{}' is not a token id below {}", std::string_view(at, word_end), vocab_size))
+                        fmt::format("'{}' is not a token id below {}",
+                                    std::string_view(at, word_end), vocab_size))
           .in(fmt::format("position {}", ids.size() + 1));
     }
     ids.push_back(id);
@@ -44,11 +47,16 @@ std::string quoted(std::string_view bytes) {
   std::string out = "\"";
   for (const char c : bytes) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') out += "\\n";
-    else if (c == '\t') out += "\\t";
-    else if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !whole)) out += fmt::format("\\x{:02x}", byte);
-    else if (c == '"' || c == '\\') out += {'\\', c};
-    else out += c;
+    if (c == '\n')
+      out += "\\n";
+    else if (c == '\t')
+      out += "\\t";
+    else if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !whole))
+      out += fmt::format("\\x{:02x}", byte);
+    else if (c == '"' || c == '\\')
+      out += {'\\', c};
+    else
+      out += c;
   }
   return out + "\"";
 }
@@ -65,8 +73,10 @@ void tokenize(const TokenizeOptions& options) {
   std::string out;
   for (const std::int32_t id : ids) {
     // A piece may end inside a character; JSON's quoting shows blanks and line ends, and lone bytes become escapes.
-    if (options.ids) out += fmt::format("{}{}", out.empty() ? "" : " ", id);
-    else out += fmt::format("{:>8}  {}\n", id, quoted(tokenizer.bytes(id)));
+    if (options.ids)
+      out += fmt::format("{}{}", out.empty() ? "" : " ", id);
+    else
+      out += fmt::format("{:>8}  {}\n", id, quoted(tokenizer.bytes(id)));
   }
   if (options.ids) out += "\n";
   print(out);
@@ -79,10 +89,13 @@ void add_tokenize(CLI::App& app) {
   auto options = std::make_shared<TokenizeOptions>();
   CLI::App* command = app.add_subcommand("tokenize", "Show the tokens of a text");
   command->add_option("text", options->text, "The text; standard input when absent");
-  command->add_option("-m,--model", options->model, "Model whose tokenizer to use: path, org/name or a name that `rose models` lists");
+  command->add_option(
+      "-m,--model", options->model,
+      "Model whose tokenizer to use: path, org/name or a name that `rose models` lists");
   command->add_flag("--ids", options->ids, "Print ids alone, separated by blanks");
   command->add_flag("--decode", options->decode, "The input is ids; print their text");
-  command->add_flag("--no-special", options->no_special, "Treat the text of special tokens as plain text");
+  command->add_flag("--no-special", options->no_special,
+                    "Treat the text of special tokens as plain text");
   command->callback([options] { tokenize(*options); });
 }
 

@@ -12,7 +12,9 @@ namespace {
 
 constexpr int count = 1 << 20;
 
-__host__ __device__ float expected(int i) { return fmaf(static_cast<float>(i), 1.0f / 3.0f, 0.1f); }
+__host__ __device__ float expected(int i) {
+  return fmaf(static_cast<float>(i), 1.0f / 3.0f, 0.1f);
+}
 
 __global__ void fill(float* out, int n) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -23,7 +25,8 @@ __global__ void fill(float* out, int n) {
 cudaError_t compute_and_compare(int device, int& wrong) {
   if (const cudaError_t error = cudaSetDevice(device); error != cudaSuccess) return error;
   float* out = nullptr;
-  if (const cudaError_t error = cudaMalloc(&out, count * sizeof(float)); error != cudaSuccess) return error;
+  if (const cudaError_t error = cudaMalloc(&out, count * sizeof(float)); error != cudaSuccess)
+    return error;
   std::vector<float> host(count, -1.0f);
   fill<<<(count + 255) / 256, 256>>>(out, count);
   cudaError_t error = cudaGetLastError();
@@ -39,7 +42,8 @@ cudaError_t compute_and_compare(int device, int& wrong) {
 
 DeviceReport check_devices() {
   int devices = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess || devices == 0) {
+  if (const cudaError_t error = cudaGetDeviceCount(&devices);
+      error != cudaSuccess || devices == 0) {
     cudaGetLastError();
     return {DeviceState::none, cudaGetErrorString(error)};
   }

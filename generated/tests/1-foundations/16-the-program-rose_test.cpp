@@ -52,8 +52,9 @@ namespace {
 // Every kind of failure has its own exit status.
 TEST(Cli, EveryKindOfFailureHasItsExitStatus) {
   using core::Code;
-  const std::pair<Code, int> expected[] = {{Code::internal, 1},   {Code::invalid_argument, 2}, {Code::not_found, 3},
-                                           {Code::corrupt, 4},    {Code::unsupported, 5},      {Code::io, 6},
+  const std::pair<Code, int> expected[] = {{Code::internal, 1},    {Code::invalid_argument, 2},
+                                           {Code::not_found, 3},   {Code::corrupt, 4},
+                                           {Code::unsupported, 5}, {Code::io, 6},
                                            {Code::cancelled, 130}};
   for (const auto& [code, status] : expected) {
     testing::internal::CaptureStderr();
