@@ -66,7 +66,8 @@ class Search {
         previous = down ? k + 1 : k - 1;
         from = down ? reached(d - 1, previous) : reached(d - 1, previous) + 1;
       }
-      for (; x > from; --x) matches.emplace_back(static_cast<std::uint32_t>(x - 1), static_cast<std::uint32_t>(x - 1 - k));
+      for (; x > from; --x)
+        matches.emplace_back(static_cast<std::uint32_t>(x - 1), static_cast<std::uint32_t>(x - 1 - k));
       if (d > 0) x = reached(d - 1, previous);
       k = previous;
     }
@@ -104,7 +105,8 @@ std::vector<Hunk> diff(const Lines& before, const Lines& after) {
   const auto head = static_cast<std::uint32_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
   std::uint32_t tail = 0;
   while (tail < std::min(a.size(), b.size()) - head && a[a.size() - 1 - tail] == b[b.size() - 1 - tail]) ++tail;
-  const std::vector<std::uint32_t> middle_a(a.begin() + head, a.end() - tail), middle_b(b.begin() + head, b.end() - tail);
+  const std::vector<std::uint32_t> middle_a(a.begin() + head, a.end() - tail),
+      middle_b(b.begin() + head, b.end() - tail);
   std::vector<std::pair<std::uint32_t, std::uint32_t>> matches;
   if (!Search(middle_a, middle_b).run(matches)) matches.clear();
   matches.emplace_back(static_cast<std::uint32_t>(middle_a.size()), static_cast<std::uint32_t>(middle_b.size()));
@@ -118,7 +120,8 @@ std::vector<Hunk> diff(const Lines& before, const Lines& after) {
   return hunks;
 }
 
-bool merge(const Lines& ancestor, const Lines& ours, const Lines& theirs, std::string& merged, std::uint32_t& conflict) {
+bool merge(const Lines& ancestor, const Lines& ours, const Lines& theirs, std::string& merged,
+           std::uint32_t& conflict) {
   const std::vector<Hunk> mine = diff(ancestor, ours), other = diff(ancestor, theirs);
   merged.clear();
   std::uint32_t at = 0;
@@ -128,8 +131,8 @@ bool merge(const Lines& ancestor, const Lines& ours, const Lines& theirs, std::s
     const Hunk& first = take_mine ? mine[i] : other[j];
     const Lines& source = take_mine ? ours : theirs;
     const std::string text = joined(source, first.new_begin, first.new_end);
-    const bool touches = i < mine.size() && j < other.size() && std::max(mine[i].old_begin, other[j].old_begin) <=
-                                                                    std::min(mine[i].old_end, other[j].old_end);
+    const bool touches = i < mine.size() && j < other.size() &&
+                         std::max(mine[i].old_begin, other[j].old_begin) <= std::min(mine[i].old_end, other[j].old_end);
     if (touches) {
       const Hunk& second = take_mine ? other[j] : mine[i];
       const bool same = first.old_begin == second.old_begin && first.old_end == second.old_end &&

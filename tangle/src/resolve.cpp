@@ -47,13 +47,15 @@ bool place_after(std::string_view text, std::size_t at, Place& place) {
 
 class Resolver {
  public:
-  explicit Resolver(const Options& options) : options_(options), mark_(options.out.substr(options.out.rfind('/') + 1) + "/") {}
+  explicit Resolver(const Options& options)
+      : options_(options), mark_(options.out.substr(options.out.rfind('/') + 1) + "/") {}
 
   std::string line(std::string_view text) {
     std::string out;
     std::size_t done = 0;
     for (std::size_t at = text.find(mark_); at != std::string_view::npos; at = text.find(mark_, at + 1)) {
-      if (at > 0 && (std::isalnum(static_cast<unsigned char>(text[at - 1])) || std::strchr("_-.", text[at - 1]))) continue;
+      if (at > 0 && (std::isalnum(static_cast<unsigned char>(text[at - 1])) || std::strchr("_-.", text[at - 1])))
+        continue;
       const std::size_t begin = at + mark_.size();
       const std::size_t end = std::min(text.find_first_of(" \t:(\"',;)\r\n\x1b", begin), text.size());
       Place place;
@@ -92,9 +94,7 @@ class Resolver {
   bool whole_ = false;
 };
 
-void put(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
+void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 }  // namespace
 

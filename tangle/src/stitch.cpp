@@ -35,8 +35,14 @@ class Placer {
  public:
   Placer(const Program& program, const Output& output, const Source& wanted, Seam seam, Diagnostics& diagnostics,
          std::vector<Edit>& edits)
-      : program_(program), output_(output), wanted_(wanted), seam_(seam), diagnostics_(diagnostics), edits_(edits),
-        before_(lines_of(output.text)), after_(lines_of(wanted.text)) {}
+      : program_(program),
+        output_(output),
+        wanted_(wanted),
+        seam_(seam),
+        diagnostics_(diagnostics),
+        edits_(edits),
+        before_(lines_of(output.text)),
+        after_(lines_of(wanted.text)) {}
 
   void run() {
     for (const Hunk& hunk : diff(before_, after_)) {
@@ -65,7 +71,8 @@ class Placer {
     if (!inserts && hunk.new_begin != hunk.new_end) return false;
     const Lines& lines = inserts ? after_ : before_;
     std::uint32_t begin = inserts ? hunk.new_begin : hunk.old_begin, end = inserts ? hunk.new_end : hunk.old_end;
-    for (Hunk up = hunk; begin > 0 && up.old_begin > 0 && up.new_begin > 0 && lines[begin - 1] == lines[end - 1]; --begin, --end) {
+    for (Hunk up = hunk; begin > 0 && up.old_begin > 0 && up.new_begin > 0 && lines[begin - 1] == lines[end - 1];
+         --begin, --end) {
       up = {up.old_begin - 1, up.old_end - 1, up.new_begin - 1, up.new_end - 1};
       if (try_at(up).empty()) return true;
     }
@@ -151,7 +158,8 @@ class Placer {
     };
     const bool placed = seam_ == Seam::before ? after_above() || before_below() : before_below() || after_above();
     if (placed) return {};
-    if (is_body(above) || is_body(below)) return "these lines have less indentation than the chunk they would belong to";
+    if (is_body(above) || is_body(below))
+      return "these lines have less indentation than the chunk they would belong to";
     return "these lines stand between lines that the tool writes, so no chunk can hold them";
   }
 
@@ -167,7 +175,8 @@ class Placer {
     for (const Piece& piece : pieces) {
       if (!is_body(piece.run)) {
         return piece.run && piece.run->kind == Run::Kind::title
-                   ? "this changes a comment made from a chunk's title together with other lines: edit the title in the chapter"
+                   ? "this changes a comment made from a chunk's title together with other lines: edit the title in "
+                     "the chapter"
                    : "this changes lines that the tool writes (includes, namespaces, blank lines around chunks)";
       }
     }
@@ -206,8 +215,10 @@ class Placer {
     for (std::uint32_t i = hunk.old_end; i < run.line - 1 + run.lines; ++i) comment = comment && take(before_[i]);
     if (!comment || words.empty()) return "this comment comes from the chunk's title, which cannot become these lines";
     if (words.ends_with('.') && !title->value.ends_with('.')) words.pop_back();
-    if (words.find_first_of("\"\\") != std::string::npos) return "a title with quotes or backslashes is edited in the chapter";
-    edits_.push_back({program_.chunks[run.chunk].parts[run.part].chapter, title->value_span.begin, title->value_span.end, words, place(hunk)});
+    if (words.find_first_of("\"\\") != std::string::npos)
+      return "a title with quotes or backslashes is edited in the chapter";
+    edits_.push_back({program_.chunks[run.chunk].parts[run.part].chapter, title->value_span.begin,
+                      title->value_span.end, words, place(hunk)});
     return {};
   }
 
@@ -289,9 +300,11 @@ bool proves(const Program& program, const std::vector<Output>& outputs, const st
     if (result[i].text == text) continue;
     const auto differ = std::mismatch(text.begin(), text.end(), result[i].text.begin(), result[i].text.end()).first;
     if (found == wanted.end()) {
-      return explain(i, 0, "an edited chunk is also part of " + outputs[i].path + ", which was not edited in the same way");
+      return explain(i, 0,
+                     "an edited chunk is also part of " + outputs[i].path + ", which was not edited in the same way");
     }
-    return explain(i, static_cast<std::uint32_t>(differ - text.begin()), "the chapters cannot produce this line as it stands");
+    return explain(i, static_cast<std::uint32_t>(differ - text.begin()),
+                   "the chapters cannot produce this line as it stands");
   }
   return true;
 }

@@ -62,8 +62,12 @@ std::vector<Edited> find_edits(const Options& options, const std::vector<Output>
       const auto line = std::min<std::size_t>(conflict, lines_of(file.text).size());
       std::uint32_t offset = 0;
       for (std::size_t l = 0; l < line; ++l) offset = static_cast<std::uint32_t>(file.text.find('\n', offset) + 1);
-      diagnostics.error("stitch-conflict", {&file, offset, offset}, "here both this file and its chapter changed since the last commit")
-          .help("if the chapters were tangled before the file was edited, `tangle stitch --since-emit` takes the file's side");
+      diagnostics
+          .error("stitch-conflict", {&file, offset, offset},
+                 "here both this file and its chapter changed since the last commit")
+          .help(
+              "if the chapters were tangled before the file was edited, `tangle stitch --since-emit` takes the file's "
+              "side");
       continue;
     }
     if (merged == output.text) continue;

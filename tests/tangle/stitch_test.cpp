@@ -35,25 +35,36 @@ struct Made {
   }
 };
 
-std::string fence(const std::string& attributes, const std::string& body) { return "Why.\n\n```cpp {" + attributes + "}\n" + body + "```\n\n"; }
+std::string fence(const std::string& attributes, const std::string& body) {
+  return "Why.\n\n```cpp {" + attributes + "}\n" + body + "```\n\n";
+}
 
 std::vector<ChapterText> small_book() {
-  return {{"one", "book/one.md",
-           "# One\n\n" + fence("#root title=\"Open the file\" file=\"rose/a.cpp\"", "#include <x>\n\nvoid f() {\n  <<inner>>\n}\n\n<<shared>>\n") +
-               fence("#inner title=\"Do the inner thing\"", "int a = 1;\nif (a) {\n  <<deep>>\n}\n") + fence("#deep", "g(a);\nh(a);\n") +
-               fence("#shared title=\"Say it twice\"", "int twice();\nint thrice();\n") +
-               "- in a list\n\n  ```cpp {#other file=\"rose/b.cpp\"}\n  int b;\n\n  <<shared>>\n  ```\n"},
-          {"two", "book/two.md",
-           "# Two\n\n" + fence("#deep .append", "i(a);\n") + fence("#test-a .test title=\"Test it\" ns=\"rose\"", "TEST(A, B) {}\n") +
-               fence("#test-b .test ns=\"rose\"", "TEST(A, C) {}\n")}};
+  return {
+      {"one", "book/one.md",
+       "# One\n\n" +
+           fence("#root title=\"Open the file\" file=\"rose/a.cpp\"",
+                 "#include <x>\n\nvoid f() {\n  <<inner>>\n}\n\n<<shared>>\n") +
+           fence("#inner title=\"Do the inner thing\"", "int a = 1;\nif (a) {\n  <<deep>>\n}\n") +
+           fence("#deep", "g(a);\nh(a);\n") +
+           fence("#shared title=\"Say it twice\"", "int twice();\nint thrice();\n") +
+           "- in a list\n\n  ```cpp {#other file=\"rose/b.cpp\"}\n  int b;\n\n  <<shared>>\n  "
+           "```\n"},
+      {"two", "book/two.md",
+       "# Two\n\n" + fence("#deep .append", "i(a);\n") +
+           fence("#test-a .test title=\"Test it\" ns=\"rose\"", "TEST(A, B) {}\n") +
+           fence("#test-b .test ns=\"rose\"", "TEST(A, C) {}\n")}};
 }
 
 /// Stitches texts (by output path) into the book; the chapters' new texts, none when refused, and the messages.
-std::vector<ChapterText> stitched(const Made& made, const std::vector<std::pair<std::string, std::string>>& wanted, std::string& messages) {
+std::vector<ChapterText> stitched(const Made& made,
+                                  const std::vector<std::pair<std::string, std::string>>& wanted,
+                                  std::string& messages) {
   std::deque<Source> sources;
   Diagnostics diagnostics;
   std::vector<Edited> edited;
-  for (const auto& [path, text] : wanted) edited.push_back({made.index(path), &sources.emplace_back("generated/" + path, text)});
+  for (const auto& [path, text] : wanted)
+    edited.push_back({made.index(path), &sources.emplace_back("generated/" + path, text)});
   std::vector<ChapterText> texts = stitch(made.program, made.outputs, edited, diagnostics);
   EXPECT_EQ(texts.empty(), diagnostics.failed());
   messages = diagnostics.rendered(MessageFormat::gcc);
@@ -80,7 +91,8 @@ TEST(Diff, ReplayingTheHunksGivesTheOtherText) {
   for (int round = 0; round < 2000; ++round) {
     std::string a, b;
     for (std::string* text : {&a, &b}) {
-      for (auto i = bits() % 12; i > 0; --i) *text += std::string(1, static_cast<char>('a' + bits() % 4)) + "\n";
+      for (auto i = bits() % 12; i > 0; --i)
+        *text += std::string(1, static_cast<char>('a' + bits() % 4)) + "\n";
     }
     const Lines before = lines_of(a), after = lines_of(b);
     std::string again;
@@ -99,11 +111,14 @@ TEST(Merge, TakesBothSidesAndNamesTheConflict) {
   const Lines base = lines_of("a\nb\nc\nd\ne\n");
   std::string merged;
   std::uint32_t conflict = 0;
-  EXPECT_TRUE(merge(base, lines_of("A\nb\nc\nd\ne\n"), lines_of("a\nb\nc\nd\nE\n"), merged, conflict));
+  EXPECT_TRUE(
+      merge(base, lines_of("A\nb\nc\nd\ne\n"), lines_of("a\nb\nc\nd\nE\n"), merged, conflict));
   EXPECT_EQ(merged, "A\nb\nc\nd\nE\n");
-  EXPECT_TRUE(merge(base, lines_of("a\nX\nc\nd\ne\n"), lines_of("a\nX\nc\nd\ne\nf\n"), merged, conflict));
+  EXPECT_TRUE(
+      merge(base, lines_of("a\nX\nc\nd\ne\n"), lines_of("a\nX\nc\nd\ne\nf\n"), merged, conflict));
   EXPECT_EQ(merged, "a\nX\nc\nd\ne\nf\n");
-  EXPECT_FALSE(merge(base, lines_of("a\nX\nc\nd\ne\n"), lines_of("a\nY\nc\nd\ne\n"), merged, conflict));
+  EXPECT_FALSE(
+      merge(base, lines_of("a\nX\nc\nd\ne\n"), lines_of("a\nY\nc\nd\ne\n"), merged, conflict));
   EXPECT_EQ(conflict, 1u);
 }
 
@@ -112,16 +127,20 @@ TEST(Stitch, ALineInANestedChunkLosesTheIndentationOfItsPlace) {
   ASSERT_FALSE(made.diagnostics.failed()) << made.diagnostics.rendered(MessageFormat::gcc);
   std::string messages;
   const std::string& text = made.outputs[made.index("rose/a.cpp")].text;
-  const auto chapters = stitched(made, {{"rose/a.cpp", replaced(text, "    h(a);\n", "    h(a, 2);\n    k();\n")}}, messages);
+  const auto chapters = stitched(
+      made, {{"rose/a.cpp", replaced(text, "    h(a);\n", "    h(a, 2);\n    k();\n")}}, messages);
   ASSERT_EQ(chapters.size(), 2u) << messages;
-  EXPECT_NE(chapters[0].bytes.find("\ng(a);\nh(a, 2);\nk();\n```"), std::string::npos) << chapters[0].bytes;
+  EXPECT_NE(chapters[0].bytes.find("\ng(a);\nh(a, 2);\nk();\n```"), std::string::npos)
+      << chapters[0].bytes;
 }
 
 TEST(Stitch, ATitleCommentBecomesTheTitle) {
   const Made made(small_book());
   std::string messages;
   const std::string& text = made.outputs[made.index("rose/a.cpp")].text;
-  const auto chapters = stitched(made, {{"rose/a.cpp", replaced(text, "// Do the inner thing.", "// Do the other thing.")}}, messages);
+  const auto chapters = stitched(
+      made, {{"rose/a.cpp", replaced(text, "// Do the inner thing.", "// Do the other thing.")}},
+      messages);
   ASSERT_EQ(chapters.size(), 2u) << messages;
   EXPECT_NE(chapters[0].bytes.find("title=\"Do the other thing\""), std::string::npos);
 }
@@ -131,12 +150,20 @@ TEST(Stitch, AChunkUsedTwiceIsEditedEverywhereOrRefused) {
   const std::string& a = made.outputs[made.index("rose/a.cpp")].text;
   const std::string& b = made.outputs[made.index("rose/b.cpp")].text;
   std::string once, twice, differently;
-  EXPECT_TRUE(stitched(made, {{"rose/a.cpp", replaced(a, "int twice();", "int twice(int);")}}, once).empty());
+  EXPECT_TRUE(stitched(made, {{"rose/a.cpp", replaced(a, "int twice();", "int twice(int);")}}, once)
+                  .empty());
   EXPECT_NE(once.find("rose/b.cpp"), std::string::npos) << once;
-  EXPECT_EQ(stitched(made, {{"rose/a.cpp", replaced(a, "int twice();", "int twice(int);")},
-                            {"rose/b.cpp", replaced(b, "int twice();", "int twice(int);")}}, twice).size(), 2u);
-  EXPECT_TRUE(stitched(made, {{"rose/a.cpp", replaced(a, "int twice();", "int twice(int);")},
-                              {"rose/b.cpp", replaced(b, "int twice();", "int twice(long);")}}, differently).empty());
+  EXPECT_EQ(stitched(made,
+                     {{"rose/a.cpp", replaced(a, "int twice();", "int twice(int);")},
+                      {"rose/b.cpp", replaced(b, "int twice();", "int twice(int);")}},
+                     twice)
+                .size(),
+            2u);
+  EXPECT_TRUE(stitched(made,
+                       {{"rose/a.cpp", replaced(a, "int twice();", "int twice(int);")},
+                        {"rose/b.cpp", replaced(b, "int twice();", "int twice(long);")}},
+                       differently)
+                  .empty());
 }
 
 TEST(Stitch, RefusesWhatNoChunkCanSay) {
@@ -144,12 +171,13 @@ TEST(Stitch, RefusesWhatNoChunkCanSay) {
   const std::string& a = made.outputs[made.index("rose/a.cpp")].text;
   const std::string& test = made.outputs[made.index("tests/two_test.cpp")].text;
   const std::vector<std::pair<std::string, std::string>> impossible = {
-      {"rose/a.cpp", replaced(a, "    h(a);\n", "#if 1\n")},                    // too little indentation
-      {"rose/a.cpp", replaced(a, "    h(a);\n", "    <<nowhere>>\n")},          // would be a reference
-      {"rose/a.cpp", replaced(a, "#include <x>\n", "```\n")},                   // would end the fence
-      {"rose/a.cpp", replaced(a, "#include <x>\n", "#include <x>\r\n")},        // the chapter has no such line ends
-      {"rose/a.cpp", replaced(a, "// Do the inner thing.\n", "")},              // a title cannot vanish
-      {"rose/a.cpp", a.substr(0, a.size() - 1)},                                // no line feed at the end
+      {"rose/a.cpp", replaced(a, "    h(a);\n", "#if 1\n")},            // too little indentation
+      {"rose/a.cpp", replaced(a, "    h(a);\n", "    <<nowhere>>\n")},  // would be a reference
+      {"rose/a.cpp", replaced(a, "#include <x>\n", "```\n")},           // would end the fence
+      {"rose/a.cpp",
+       replaced(a, "#include <x>\n", "#include <x>\r\n")},  // the chapter has no such line ends
+      {"rose/a.cpp", replaced(a, "// Do the inner thing.\n", "")},  // a title cannot vanish
+      {"rose/a.cpp", a.substr(0, a.size() - 1)},                    // no line feed at the end
       {"tests/two_test.cpp", replaced(test, "#include <gtest/gtest.h>", "#include <x>")},
       {"tests/two_test.cpp", replaced(test, "namespace rose", "namespace thorn")}};
   for (const auto& edit : impossible) {
@@ -165,16 +193,29 @@ std::string random_edit(std::string text, std::mt19937& bits) {
   const auto pick = [&] { return lines.empty() ? 0 : bits() % lines.size(); };
   std::vector<std::string> out(lines.begin(), lines.end());
   const std::size_t at = pick();
-  const std::string indent(at < out.size() ? std::min(out[at].find_first_not_of(' '), out[at].size() - 1) : 0, ' ');
+  const std::string indent(
+      at < out.size() ? std::min(out[at].find_first_not_of(' '), out[at].size() - 1) : 0, ' ');
   switch (bits() % 8) {
     case 0: out[at] = indent + "changed(" + std::to_string(bits() % 100) + ");\n"; break;
-    case 1: out.insert(out.begin() + static_cast<std::ptrdiff_t>(at), indent + "inserted();\n"); break;
-    case 2: out.insert(out.begin() + static_cast<std::ptrdiff_t>(at), {"\n", indent + "two();\n", indent + "more();\n"}); break;
+    case 1:
+      out.insert(out.begin() + static_cast<std::ptrdiff_t>(at), indent + "inserted();\n");
+      break;
+    case 2:
+      out.insert(out.begin() + static_cast<std::ptrdiff_t>(at),
+                 {"\n", indent + "two();\n", indent + "more();\n"});
+      break;
     case 3: out.erase(out.begin() + static_cast<std::ptrdiff_t>(at)); break;
     case 4: std::swap(out[at], out[pick()]); break;
-    case 5: out.erase(out.begin() + static_cast<std::ptrdiff_t>(at), out.begin() + static_cast<std::ptrdiff_t>(std::min(out.size(), at + 1 + bits() % 4))); break;
+    case 5:
+      out.erase(
+          out.begin() + static_cast<std::ptrdiff_t>(at),
+          out.begin() + static_cast<std::ptrdiff_t>(std::min(out.size(), at + 1 + bits() % 4)));
+      break;
     case 6: out[at] = "x" + out[at]; break;
-    default: out.insert(out.begin() + static_cast<std::ptrdiff_t>(at), std::string(bits() % 5, ' ') + "anywhere\n"); break;
+    default:
+      out.insert(out.begin() + static_cast<std::ptrdiff_t>(at),
+                 std::string(bits() % 5, ' ') + "anywhere\n");
+      break;
   }
   text.clear();
   for (const std::string& line : out) text += line;
@@ -196,7 +237,8 @@ TEST(Stitch, RandomEditsComeBackExactlyOrNotAtAll) {
     for (const Output& output : made.outputs) {
       wanted.push_back(output.text);
       if (output.kind == OutputKind::list || bits() % 2 == 0) continue;
-      for (auto n = 1 + bits() % 2; n > 0 && !wanted.back().empty(); --n) wanted.back() = random_edit(wanted.back(), bits);
+      for (auto n = 1 + bits() % 2; n > 0 && !wanted.back().empty(); --n)
+        wanted.back() = random_edit(wanted.back(), bits);
       if (wanted.back() != output.text) edits.emplace_back(output.path, wanted.back());
     }
     if (edits.empty()) continue;
@@ -208,11 +250,13 @@ TEST(Stitch, RandomEditsComeBackExactlyOrNotAtAll) {
     const Made again(texts);
     ASSERT_FALSE(again.diagnostics.failed());
     ASSERT_EQ(again.outputs.size(), wanted.size());
-    for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_EQ(again.outputs[i].text, wanted[i]) << "round " << round;
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      ASSERT_EQ(again.outputs[i].text, wanted[i]) << "round " << round;
     current = texts;
   }
   RecordProperty("accepted", accepted);
-  EXPECT_GT(accepted, edited_rounds / 10) << "of " << edited_rounds;  // most of these edits are hostile, not all
+  EXPECT_GT(accepted, edited_rounds / 10)
+      << "of " << edited_rounds;  // most of these edits are hostile, not all
 }
 
 TEST(Stitch, EveryLineOfAChunkUsedOnceCanBeChangedDoubledAndRemoved) {
@@ -222,16 +266,21 @@ TEST(Stitch, EveryLineOfAChunkUsedOnceCanBeChangedDoubledAndRemoved) {
     const Lines lines = lines_of(output.text);
     for (std::uint32_t i = 0; i < lines.size(); ++i) {
       const tangle::Run* run = origin_of(made.program, output, i + 1, 0).run;
-      if (!run || run->kind != tangle::Run::Kind::body || run->chunk == tangle::Run::no_part || lines[i] == "\n") continue;
+      if (!run || run->kind != tangle::Run::Kind::body || run->chunk == tangle::Run::no_part ||
+          lines[i] == "\n")
+        continue;
       if (made.program.chunks[run->chunk].used_by.size() > 1) continue;
       const std::string line(lines[i]);
       const std::string indent = line.substr(0, line.find_first_not_of(' '));
-      for (const std::string& with : {indent + "changed();\n", line + line, line + "\n" + indent + "more();\n", std::string()}) {
+      for (const std::string& with : {indent + "changed();\n", line + line,
+                                      line + "\n" + indent + "more();\n", std::string()}) {
         std::string text;
-        for (std::uint32_t j = 0; j < lines.size(); ++j) text += j == i ? with : std::string(lines[j]);
+        for (std::uint32_t j = 0; j < lines.size(); ++j)
+          text += j == i ? with : std::string(lines[j]);
         std::string messages;
         EXPECT_FALSE(stitched(made, {{output.path, text}}, messages).empty())
-            << output.path << ":" << i + 1 << "\n" << messages;
+            << output.path << ":" << i + 1 << "\n"
+            << messages;
         ++tried;
       }
     }
