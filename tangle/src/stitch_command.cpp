@@ -133,17 +133,32 @@ int run_fmt(const Options& options) {
   }
   const std::string scratch = options.out + "/.fmt-" + std::to_string(getpid());
   std::deque<Source> sources;
-  std::vector<Edited> kept;
+  std::vector<Edited> kept, pending;
   std::vector<ChapterText> texts;
+  const auto keep = [&](const std::vector<Edited>& more, Diagnostics& diagnostics) {
+    const std::size_t before = kept.size();
+    kept.insert(kept.end(), more.begin(), more.end());
+    std::vector<ChapterText> next = stitch(session.program, session.outputs, kept, diagnostics);
+    if (next.empty()) {
+      kept.resize(before);
+      return false;
+    }
+    texts = std::move(next);
+    return true;
+  };
   for (std::uint32_t i = 0; i < session.outputs.size(); ++i) {
     const Output& output = session.outputs[i];
     if (family_of_path(output.path) != "cpp") continue;
     std::string text = formatted(formatter, scratch, output);
     if (text == output.text) continue;
-    kept.push_back({i, &sources.emplace_back(options.out + "/" + output.path, std::move(text))});
-    std::vector<ChapterText> next = stitch(session.program, session.outputs, kept, session.diagnostics);
-    if (next.empty()) kept.pop_back();
-    else texts = std::move(next);
+    const Edited edit{i, &sources.emplace_back(options.out + "/" + output.path, std::move(text))};
+    Diagnostics alone;
+    if (!keep({edit}, alone)) pending.push_back(edit);
+  }
+  // Files that share a chunk, such as an exercise's stub and solution, only change together.
+  Diagnostics together;
+  if (!pending.empty() && !keep(pending, together)) {
+    for (const Edited& edit : pending) keep({edit}, session.diagnostics);
   }
   std::remove(scratch.c_str());
   const int refused = session.report(options);
