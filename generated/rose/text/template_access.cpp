@@ -54,9 +54,14 @@ std::optional<std::size_t> position(std::int64_t index, std::int64_t n) {
 }
 
 // Take the item at an index or under a key.
+bool hashable(const Value& key) {
+  if (key.is(Kind::tuple)) return std::all_of(key.items().begin(), key.items().end(), hashable);
+  return !key.is(Kind::list) && !key.is(Kind::dict) && !key.is(Kind::view);
+}
+
 std::optional<Value> element(const Value& of, const Value& key, Meter& meter) {
   if (of.is(Kind::dict)) {
-    if (key.is(Kind::list) || key.is(Kind::dict)) return std::nullopt;
+    if (!hashable(key)) return std::nullopt;
     const Value* found = of.as<Dict>().find(key);
     return found ? std::optional<Value>(*found) : std::nullopt;
   }
