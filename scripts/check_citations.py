@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks the stores under citations/ and how the book uses them: the form of every fact, duplicate and unsorted ids, inferences
-from facts that do not exist, records that are not there, entries that nobody cites, and, in the parts 6 to 10, numbers with a
+from facts that do not exist, records that are not there, entries that nobody cites, terms of chapters that do not exist, and, in the parts 6 to 10, numbers with a
 unit that are no fact, record or test value.
 
     scripts/check_citations.py [--root DIR]
@@ -82,6 +82,10 @@ def check_uses(root, facts, complain):
     for key, following in zip(ids, ids[1:]):
         if following <= key:
             complain(path, line_of(path, f"id: {following}"), f"references are sorted by id, and '{following}' is out of order or there twice")
+    glossary = root / "citations/glossary.yaml"
+    for entry in load(glossary):
+        if not (root / "book" / f"{entry['chapter']}.md").exists():
+            complain(glossary, line_of(glossary, f"id: {entry['id']},"), f"term '{entry['id']}': there is no chapter '{entry['chapter']}'")
     for key in ids:
         if not re.search(rf"@{re.escape(key)}(?![\w-])", text):
             complain(path, line_of(path, f"id: {key}"), f"reference '{key}' is cited nowhere")

@@ -34,12 +34,13 @@ REFERENCES = "references:\n  - id: one\n  - id: two\n"
 
 
 class Checker(unittest.TestCase):
-    def messages(self, facts=GOOD, chapter=CHAPTER, references=REFERENCES, part="6-agentic-rl"):
+    def messages(self, facts=GOOD, chapter=CHAPTER, references=REFERENCES, part="6-agentic-rl", glossary="[]\n"):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             (root / "citations/facts").mkdir(parents=True)
             (root / "citations/facts/x.yaml").write_text(facts)
             (root / "citations/references.yaml").write_text(references)
+            (root / "citations/glossary.yaml").write_text(glossary)
             shutil.copytree(ROOT / "citations/schema", root / "citations/schema")
             shutil.copy(ROOT / "citations/units.yaml", root / "citations/units.yaml")
             (root / "book" / part).mkdir(parents=True)
@@ -80,6 +81,11 @@ class Checker(unittest.TestCase):
     def test_what_nobody_cites(self):
         self.refused("fact 'b-cost' is cited nowhere", chapter=CHAPTER.replace("(fact:b-cost)", "(x.md)"))
         self.refused("reference 'two' is cited nowhere", chapter=CHAPTER.replace("@two", "two"))
+
+    def test_the_glossary(self):
+        term = "- {id: kv, term: KV, chapter: 6-agentic-rl/01-t, definition: A cache.}\n"
+        self.assertEqual(self.messages(glossary=term), [])
+        self.refused("there is no chapter '6-agentic-rl/02-u'", glossary=term.replace("01-t", "02-u"))
 
     def test_numbers_without_a_source(self):
         for number in ("14.8 trillion tokens", "671B parameters", "2.5 GPU-hours", "96 %", "61 layers"):

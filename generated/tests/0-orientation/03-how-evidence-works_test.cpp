@@ -61,6 +61,7 @@ TEST(Evidence, InferencesFollowFromTheirFacts) {
   const double batch = 64.0 * 8 * 2048;
   EXPECT_EQ(batch, 1'048'576);
   EXPECT_EQ(batch * 2'000'000, 2.097152e12);
+  EXPECT_EQ(batch * 1'000'000 + batch / 2 * 1'000'000, 1.572864e12);  // half of it on 32 replicas
 }
 
 TEST(Evidence, ValuesAreKeptSideBySide) {
