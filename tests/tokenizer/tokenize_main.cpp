@@ -48,9 +48,12 @@ text::GgufVocab gguf_from_json(std::string_view json, std::string_view where) {
   text::GgufVocab v;
   v.model = core::get_string(o, "model", where);
   v.pre = core::get_string(o, "pre", where);
-  for (const auto& t : core::get_array(o, "tokens", where)) v.tokens.emplace_back(std::string_view(t.get_string()));
-  for (const auto& t : core::get_array(o, "merges", where)) v.merges.emplace_back(std::string_view(t.get_string()));
-  for (const auto& t : core::get_array(o, "types", where)) v.types.push_back(static_cast<std::int32_t>(t.get_int64()));
+  for (const auto& t : core::get_array(o, "tokens", where))
+    v.tokens.emplace_back(std::string_view(t.get_string()));
+  for (const auto& t : core::get_array(o, "merges", where))
+    v.merges.emplace_back(std::string_view(t.get_string()));
+  for (const auto& t : core::get_array(o, "types", where))
+    v.types.push_back(static_cast<std::int32_t>(t.get_int64()));
   return v;
 }
 
@@ -108,7 +111,8 @@ void train(int argc, char** argv) {
   options.split = rules(argv[2]);
   options.vocab_size = std::strtoul(argv[3], nullptr, 10);
   options.min_frequency = std::strtol(argv[4], nullptr, 10);
-  if (const auto bytes = std::strtoul(argv[5], nullptr, 10); bytes > 0) options.max_token_bytes = bytes;
+  if (const auto bytes = std::strtoul(argv[5], nullptr, 10); bytes > 0)
+    options.max_token_bytes = bytes;
   for (int i = 6; i < argc; ++i) options.special_tokens.emplace_back(argv[i]);
   text::BpeTrainer trainer(options);
   trainer.feed(std::string(std::istreambuf_iterator<char>(std::cin), {}));
