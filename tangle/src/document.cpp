@@ -10,6 +10,7 @@ namespace tangle {
 namespace {
 
 constexpr std::uint32_t long_chunk = 60;
+constexpr std::size_t largest_chapter = 64u << 20;  // offsets have 32 bits
 
 /// Refuses bytes that would make places or outputs ambiguous. False when reading on makes no sense.
 bool check_bytes(const Source& source, Diagnostics& diagnostics) {
@@ -17,6 +18,10 @@ bool check_bytes(const Source& source, Diagnostics& diagnostics) {
     return Span{&source, static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(offset + length)};
   };
   const std::string_view text = source.text;
+  if (text.size() > largest_chapter) {
+    diagnostics.error("too-large", at(0, 0), "the file is larger than 64 MiB");
+    return false;
+  }
   if (text.starts_with("\xEF\xBB\xBF")) {
     diagnostics.error("byte-order-mark", at(0, 3), "the file begins with a byte order mark; remove it");
   }

@@ -90,6 +90,10 @@ TEST(References, OnlyWholeLines) {
   EXPECT_EQ(references[1].number, 1u);
 }
 
+TEST(Bytes, AChapterHasAnEnd) {
+  EXPECT_THAT(Reading(std::string((64u << 20) + 1, 'x')).codes(), ElementsAre("too-large"));
+}
+
 TEST(Text, Utf8) {
   EXPECT_EQ(first_invalid_utf8("plain and \xE2\x82\xAC and \xF0\x9F\x8C\xB9"),
             std::string_view::npos);
