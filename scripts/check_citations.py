@@ -106,10 +106,8 @@ def check_strict(root, complain):
                      f"'{found[0].strip()}' needs a source: write it as a fact:, bench: or test: link")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    root = parser.parse_args().root
+def check(root):
+    """All complaints about the tree at root, one line each, and the number of facts."""
     messages = []
 
     def complain(path, line, message):
@@ -118,9 +116,16 @@ def main():
     facts = check_facts(root, complain)
     check_uses(root, facts, complain)
     check_strict(root, complain)
+    return messages, len(facts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    messages, facts = check(parser.parse_args().root)
     for message in messages:
         print(message)
-    print(f"citations: {len(facts)} facts, {len(messages)} errors")
+    print(f"citations: {facts} facts, {len(messages)} errors")
     return 1 if messages else 0
 
 
