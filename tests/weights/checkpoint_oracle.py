@@ -250,7 +250,8 @@ def conversions_round_trip(folder):
                 assert torch.equal(value, again.state_dict()[key]), (name, key)
             ids = torch.arange(24).reshape(1, -1) * 7 % config.vocab_size
             with torch.no_grad():
-                assert torch.equal(model(ids).logits, again(ids).logits), name
+                worst = (model(ids).logits - again(ids).logits).abs().max().item()  # the bits may depend on where weights lie in memory
+            assert worst < (1e-5 if dtype == torch.float32 else 1e-2), (name, worst)
 
 
 def conversions_quantise_as_the_reference_does(folder):
@@ -268,6 +269,66 @@ def conversions_quantise_as_the_reference_does(folder):
                     use = "q8_0"
                 assert tensor.tensor_type.name.lower() == use, (name, tensor.name, tensor.tensor_type.name, use)
                 assert np.array_equal(tensor.data.view(np.uint8).ravel(), quantize(np.ascontiguousarray(value), tensor.tensor_type).view(np.uint8).ravel()), tensor.name
+
+
+TEXTS = ["Hello, world! It's 2026.", "  spaces\n\n\tand tabs", "naïve café, 東京, 🦙🦙", "<|im_start|>user\nhi<|im_end|>", "def f(x):\n    return x ** 2"]
+
+
+def tokenizers_round_trip(folder):
+    """A tokenizer trained by `tokenizers` goes with its model into a GGUF file and out again."""
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(TEXTS * 4, trainer)
+    config = transformers.GPT2Config(vocab_size=416, n_embd=64, n_layer=1, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
+    model = random_model(config, 80)  # 16 rows more than tokens
+    model.save_pretrained(folder / "source")
+    template = "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}"
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|im_start|>", eos_token="<|im_end|>", chat_template=template)
+    fast.save_pretrained(folder / "source")
+    probe("convert", folder / "source", folder / "middle.gguf", "q8_0")
+    reader = gguf.GGUFReader(folder / "middle.gguf")
+    tokens = reader.get_field("tokenizer.ggml.tokens").contents()
+    assert len(tokens) == 416 and [t for t in tokens if t in special] == special
+    for token, number in tokenizer.get_vocab().items():
+        assert tokens[number] == token, (number, token)
+    assert reader.get_field("tokenizer.chat_template").contents() == template
+    assert reader.get_field("tokenizer.ggml.eos_token_id").contents() == 2
+    seen = dump(folder / "middle.gguf")
+    assert (seen["bos_token"], seen["eos_token"], seen["chat_template"]) == ("<|im_start|>", "<|im_end|>", template)
+    assert seen["config"]["eos_token_id"] == 2 and seen["config"]["bos_token_id"] == 1
+    probe("convert", folder / "middle.gguf", folder / "target", "")
+    again = transformers.AutoTokenizer.from_pretrained(folder / "target")
+    for text in TEXTS:
+        assert fast(text).input_ids == again(text).input_ids, text
+        assert again.decode(again(text).input_ids) == fast.decode(fast(text).input_ids), text
+    chat = [{"role": "user", "content": "hi"}]
+    assert again.apply_chat_template(chat, tokenize=False) == fast.apply_chat_template(chat, tokenize=False)
+    assert (again.bos_token, again.eos_token) == ("<|im_start|>", "<|im_end|>")
+    transformers.AutoModelForCausalLM.from_pretrained(folder / "target")
+
+
+def the_embedded_model_becomes_a_folder(folder):
+    path = os.environ.get("ROSE_MODEL")
+    if not path or not os.path.exists(path):
+        print("   (no ROSE_MODEL: skipped)")
+        return
+    probe("convert", path, folder / "smol", "bf16")
+    before, after = dump(path), dump(folder / "smol")
+    assert before["config"] == after["config"] and before["chat_template"] == after["chat_template"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "smol")
+    tokens = gguf.GGUFReader(path).get_field("tokenizer.ggml.tokens").contents()
+    assert len(tokenizer) == 49152 and all(tokenizer.convert_tokens_to_ids(tokens[i]) == i for i in range(0, 49152, 97))
+    ids = tokenizer.apply_chat_template([{"role": "user", "content": "Name a color."}], add_generation_prompt=True, return_tensors="pt", return_dict=False)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "smol", dtype=torch.float32)
+    with torch.no_grad():
+        answer = tokenizer.decode(model.generate(ids, max_new_tokens=16, do_sample=False)[0, ids.shape[1]:], skip_special_tokens=True)
+    assert answer.strip() and answer.isascii(), answer
+    print("   SmolLM2, carried into transformers, says:", answer)
 
 
 def failures_leave_nothing(folder):
@@ -310,5 +371,5 @@ def a_full_disk_leaves_nothing(folder):
 
 if __name__ == "__main__":
     main([hugging_face_folders_are_read, half_precision_and_shards_are_read, old_layouts_are_read, configurations_mean_the_same,
-          gguf_files_are_read, the_embedded_model_is_read, conversions_round_trip, conversions_quantise_as_the_reference_does,
+          gguf_files_are_read, the_embedded_model_is_read, conversions_round_trip, conversions_quantise_as_the_reference_does, tokenizers_round_trip, the_embedded_model_becomes_a_folder,
           failures_leave_nothing, a_full_disk_leaves_nothing])
