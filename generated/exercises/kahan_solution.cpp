@@ -42,9 +42,6 @@
 #include "rose/kernels/dtype.h"
 #include "rose/kernels/view.h"
 
-namespace rose::kernels {
-namespace {
-
 // Carry the lost part along.
 float compensated_sum(std::span<const float> x) {
   float sum = 0, lost = 0;
@@ -56,6 +53,9 @@ float compensated_sum(std::span<const float> x) {
   }
   return sum;
 }
+
+namespace rose::kernels {
+namespace {
 
 // Ten million tenths are a million.
 TEST(Kahan, TenMillionTenthsAreAMillion) {
