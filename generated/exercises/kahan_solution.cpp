@@ -42,6 +42,9 @@
 #include "rose/kernels/dtype.h"
 #include "rose/kernels/view.h"
 
+namespace rose::kernels {
+namespace {
+
 // Carry the lost part along.
 float compensated_sum(std::span<const float> x) {
   float sum = 0, lost = 0;
@@ -53,9 +56,6 @@ float compensated_sum(std::span<const float> x) {
   }
   return sum;
 }
-
-namespace rose::kernels {
-namespace {
 
 // Ten million tenths are a million.
 TEST(Kahan, TenMillionTenthsAreAMillion) {

@@ -42,7 +42,9 @@ std::uint32_t word(const std::uint8_t* bytes) {
   return bits;
 }
 
-int fifth(std::uint32_t high, int i) { return static_cast<int>(high >> i & 1u) << 4; }
+int fifth(std::uint32_t high, int i) {
+  return static_cast<int>(high >> i & 1u) << 4;
+}
 
 void decode(const BlockQ5_0& block, float* out) {
   const float d = to_float(block.d);
@@ -104,8 +106,12 @@ void decode(const BlockQ6_K& block, float* out) {
 }
 
 // Walk a row block by block.
-void decode(const f16& value, float* out) { *out = to_float(value); }
-void decode(const bf16& value, float* out) { *out = to_float(value); }
+void decode(const f16& value, float* out) {
+  *out = to_float(value);
+}
+void decode(const bf16& value, float* out) {
+  *out = to_float(value);
+}
 
 template <typename Block, int elements>
 void decode_row(const void* row, float* out, std::int64_t n) {
@@ -241,29 +247,18 @@ void dequantize_row(DType type, const void* row, float* out, std::int64_t n) {
     case DType::f32:
       if (n > 0) std::memcpy(out, row, static_cast<std::size_t>(n) * sizeof(float));
       return;
-    case DType::f16:
-      return decode_row<f16, 1>(row, out, n);
-    case DType::bf16:
-      return decode_row<bf16, 1>(row, out, n);
-    case DType::q8_0:
-      return decode_row<BlockQ8_0, 32>(row, out, n);
-    case DType::q4_0:
-      return decode_row<BlockQ4_0, 32>(row, out, n);
-    case DType::q4_1:
-      return decode_row<BlockQ4_1, 32>(row, out, n);
-    case DType::q5_0:
-      return decode_row<BlockQ5_0, 32>(row, out, n);
-    case DType::q5_1:
-      return decode_row<BlockQ5_1, 32>(row, out, n);
-    case DType::q4_k:
-      return decode_row<BlockQ4_K, 256>(row, out, n);
-    case DType::q5_k:
-      return decode_row<BlockQ5_K, 256>(row, out, n);
-    case DType::q6_k:
-      return decode_row<BlockQ6_K, 256>(row, out, n);
+    case DType::f16: return decode_row<f16, 1>(row, out, n);
+    case DType::bf16: return decode_row<bf16, 1>(row, out, n);
+    case DType::q8_0: return decode_row<BlockQ8_0, 32>(row, out, n);
+    case DType::q4_0: return decode_row<BlockQ4_0, 32>(row, out, n);
+    case DType::q4_1: return decode_row<BlockQ4_1, 32>(row, out, n);
+    case DType::q5_0: return decode_row<BlockQ5_0, 32>(row, out, n);
+    case DType::q5_1: return decode_row<BlockQ5_1, 32>(row, out, n);
+    case DType::q4_k: return decode_row<BlockQ4_K, 256>(row, out, n);
+    case DType::q5_k: return decode_row<BlockQ5_K, 256>(row, out, n);
+    case DType::q6_k: return decode_row<BlockQ6_K, 256>(row, out, n);
     case DType::i32:
-    case DType::u8:
-      break;
+    case DType::u8: break;
   }
   throw core::Error(core::Code::invalid_argument,
                     fmt::format("{} holds no weights", info(type).name));
@@ -278,10 +273,8 @@ bool can_quantize(DType type) {
     case DType::q4_0:
     case DType::q4_1:
     case DType::q5_0:
-    case DType::q5_1:
-      return true;
-    default:
-      return false;
+    case DType::q5_1: return true;
+    default: return false;
   }
 }
 
@@ -295,24 +288,15 @@ void quantize_row(DType type, const float* values, void* row, std::int64_t n) {
     }
   };
   switch (type) {
-    case DType::f32:
-      return convert([](float x) { return x; });
-    case DType::f16:
-      return convert([](float x) { return to_f16(x); });
-    case DType::bf16:
-      return convert([](float x) { return to_bf16(x); });
-    case DType::q8_0:
-      return encode_row<BlockQ8_0>(values, row, n);
-    case DType::q4_0:
-      return encode_row<BlockQ4_0>(values, row, n);
-    case DType::q4_1:
-      return encode_row<BlockQ4_1>(values, row, n);
-    case DType::q5_0:
-      return encode_row<BlockQ5_0>(values, row, n);
-    case DType::q5_1:
-      return encode_row<BlockQ5_1>(values, row, n);
-    default:
-      break;
+    case DType::f32: return convert([](float x) { return x; });
+    case DType::f16: return convert([](float x) { return to_f16(x); });
+    case DType::bf16: return convert([](float x) { return to_bf16(x); });
+    case DType::q8_0: return encode_row<BlockQ8_0>(values, row, n);
+    case DType::q4_0: return encode_row<BlockQ4_0>(values, row, n);
+    case DType::q4_1: return encode_row<BlockQ4_1>(values, row, n);
+    case DType::q5_0: return encode_row<BlockQ5_0>(values, row, n);
+    case DType::q5_1: return encode_row<BlockQ5_1>(values, row, n);
+    default: break;
   }
   throw core::Error(core::Code::unsupported,
                     fmt::format("writing {} is not supported yet", info(type).name))

@@ -158,7 +158,9 @@ TEST(KBlocks, SixBitScalesUnpack) {
 }
 
 // Weights of Q5_K and Q6_K find their bits.
-void add_bits(std::uint8_t& byte, int bits) { byte = static_cast<std::uint8_t>(byte | bits); }
+void add_bits(std::uint8_t& byte, int bits) {
+  byte = static_cast<std::uint8_t>(byte | bits);
+}
 
 TEST(KBlocks, WeightsFindTheirBits) {
   std::mt19937 draw(3);

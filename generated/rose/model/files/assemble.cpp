@@ -82,7 +82,9 @@ void unpair_rows(const std::byte* from, std::byte* to, std::int64_t rows, std::i
 }
 
 // Take one canonical tensor out of a file, in place if possible.
-std::size_t alignment_of(kernels::DType dtype) { return dtype == kernels::DType::f32 ? 4 : 2; }
+std::size_t alignment_of(kernels::DType dtype) {
+  return dtype == kernels::DType::f32 ? 4 : 2;
+}
 
 TensorInfo take(const ExpectedTensor& expected, const Place& place, const Stored& stored) {
   require_fit(expected, place, stored);
@@ -127,7 +129,9 @@ Naming hf_naming(const Config& config) {
           config.family == Family::gpt2 ? "transformer." : "model."};
 }
 
-Naming gguf_naming(const Config&) { return {place_in_gguf, is_tolerated_in_gguf, ""}; }
+Naming gguf_naming(const Config&) {
+  return {place_in_gguf, is_tolerated_in_gguf, ""};
+}
 
 std::vector<TensorInfo> assemble(const Config& config, const Naming& naming,
                                  const StoredByName& stored, const std::string& where) {

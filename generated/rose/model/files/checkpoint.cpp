@@ -198,7 +198,9 @@ Checkpoint open(const fs::path& given, bool with_tensors) {
 
 }  // namespace
 
-Checkpoint open_checkpoint(const fs::path& file_or_folder) { return open(file_or_folder, true); }
+Checkpoint open_checkpoint(const fs::path& file_or_folder) {
+  return open(file_or_folder, true);
+}
 Checkpoint describe_checkpoint(const fs::path& file_or_folder) {
   return open(file_or_folder, false);
 }

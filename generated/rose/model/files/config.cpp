@@ -21,14 +21,10 @@ namespace json = core::json;
 
 std::string_view name(Family family) {
   switch (family) {
-    case Family::gpt2:
-      return "gpt2";
-    case Family::llama:
-      return "llama";
-    case Family::qwen2:
-      return "qwen2";
-    case Family::qwen3:
-      return "qwen3";
+    case Family::gpt2: return "gpt2";
+    case Family::llama: return "llama";
+    case Family::qwen2: return "qwen2";
+    case Family::qwen3: return "qwen3";
   }
   return "unknown";
 }
@@ -74,7 +70,8 @@ void validate(const Config& config) {
   }
   // A stretched context has a factor and a length.
   const RopeScaling& rope = config.rope_scaling;
-  if (rope.kind != RopeScaling::Kind::none && !(rope.factor >= 1.0f && std::isfinite(rope.factor))) {
+  if (rope.kind != RopeScaling::Kind::none &&
+      !(rope.factor >= 1.0f && std::isfinite(rope.factor))) {
     throw impossible(fmt::format("the rotary scaling factor is {}", rope.factor));
   }
   if (rope.kind == RopeScaling::Kind::llama3 || rope.kind == RopeScaling::Kind::yarn) {
@@ -210,11 +207,13 @@ void read_rope(const json::object& object, Config& config, std::string_view wher
   }
   scaling.original_max_positions = core::get_int_or(
       object, "original_max_position_embeddings",
-      core::get_int_or(rope, "original_max_position_embeddings", config.max_positions, where), where);
+      core::get_int_or(rope, "original_max_position_embeddings", config.max_positions, where),
+      where);
   if (scaling.kind == Kind::llama3) {
     scaling.factor = static_cast<float>(core::get_double(rope, "factor", where));
     scaling.low_freq_factor = static_cast<float>(core::get_double(rope, "low_freq_factor", where));
-    scaling.high_freq_factor = static_cast<float>(core::get_double(rope, "high_freq_factor", where));
+    scaling.high_freq_factor =
+        static_cast<float>(core::get_double(rope, "high_freq_factor", where));
     return;
   }
   const double stretched =
@@ -226,8 +225,9 @@ void read_rope(const json::object& object, Config& config, std::string_view wher
   };
   const double mscale = core::get_double_or(rope, "mscale", 0.0, where);
   const double mscale_all = core::get_double_or(rope, "mscale_all_dim", 0.0, where);
-  const double implied =
-      mscale != 0.0 && mscale_all != 0.0 ? magnitude(mscale) / magnitude(mscale_all) : magnitude(1.0);
+  const double implied = mscale != 0.0 && mscale_all != 0.0
+                             ? magnitude(mscale) / magnitude(mscale_all)
+                             : magnitude(1.0);
   scaling.factor = static_cast<float>(factor);
   scaling.attention_factor = get_float(rope, "attention_factor", implied, where);
   scaling.beta_fast = get_float(rope, "beta_fast", 32.0, where);
@@ -400,7 +400,7 @@ json::object to_hf_config(const Config& config) {
   json::object out;
   out["model_type"] = name(config.family);
   if (config.family == Family::gpt2) {
-    out["architectures"] = {"GPT2LMHeadModel"};
+    out["architectures"] = json::array{"GPT2LMHeadModel"};
     out["activation_function"] = config.activation == Activation::gelu ? "gelu" : "gelu_new";
     out["n_embd"] = config.hidden;
     out["n_head"] = config.heads;
@@ -410,9 +410,10 @@ json::object to_hf_config(const Config& config) {
     out["layer_norm_epsilon"] = shortest(config.norm_eps);
   } else {
     const bool llama = config.family == Family::llama;
-    out["architectures"] = {llama                            ? "LlamaForCausalLM"
-                            : config.family == Family::qwen2 ? "Qwen2ForCausalLM"
-                                                             : "Qwen3ForCausalLM"};
+    const std::string_view head = llama                            ? "LlamaForCausalLM"
+                                  : config.family == Family::qwen2 ? "Qwen2ForCausalLM"
+                                                                   : "Qwen3ForCausalLM";
+    out["architectures"] = json::array{head};
     out["hidden_act"] = "silu";
     out["hidden_size"] = config.hidden;
     out["intermediate_size"] = config.ffn;

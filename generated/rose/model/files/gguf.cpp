@@ -282,14 +282,15 @@ void GgufFile::place(std::span<const std::byte> bytes, std::uint64_t header_end)
     const auto blocks = static_cast<std::uint64_t>(*elements / type.block_elements);
     const auto block_bytes = static_cast<std::uint64_t>(type.block_bytes);
     if (tensor.offset > room || blocks > (room - tensor.offset) / block_bytes) {
-      throw Error(Code::corrupt,
-                  fmt::format("{} needs {} × {} bytes at byte {}, the file has {}", name, blocks,
-                              block_bytes, data_begin + std::min(tensor.offset, room), bytes.size()))
+      throw Error(
+          Code::corrupt,
+          fmt::format("{} needs {} × {} bytes at byte {}, the file has {}", name, blocks,
+                      block_bytes, data_begin + std::min(tensor.offset, room), bytes.size()))
           .in(where_)
           .hint("the file is incomplete: fetch it again");
     }
     tensor.offset += data_begin;
-    tensor.bytes = bytes.subspan(tensor.offset, blocks* block_bytes);
+    tensor.bytes = bytes.subspan(tensor.offset, blocks * block_bytes);
   }
   require_disjoint(tensors_, data_begin, bytes.size(), false, where_);
 }

@@ -23,7 +23,7 @@ using kernels::DType;
 
 struct ElementType {
   std::string_view name;
-  int bytes;
+  std::uint64_t bytes;
   std::optional<DType> dtype;
 };
 

@@ -95,16 +95,17 @@ void write_rows(const Recipe& recipe, const std::function<void(std::span<const s
   if (recipe.place.transposed) {
     // Gather the columns of a transposed tensor.
     const std::int64_t rows = first.shape[0], cols = first.shape[1];
-    std::vector<float> all(static_cast<std::size_t>(rows* cols* parts));
+    std::vector<float> all(static_cast<std::size_t>(rows * cols * parts));
     for (std::int64_t part = 0; part < parts; ++part) {
       const TensorInfo& tensor = *recipe.parts[static_cast<std::size_t>(part)];
       for (std::int64_t r = 0; r < rows; ++r) {
         kernels::dequantize_row(tensor.dtype, row_of(tensor, r),
-                                all.data() + static_cast<std::size_t>((part * rows + r) * cols), cols);
+                                all.data() + static_cast<std::size_t>((part * rows + r) * cols),
+                                cols);
       }
     }
-    row.resize(static_cast<std::size_t>(rows* parts));
-    out.resize(kernels::row_bytes(recipe.target.dtype, rows* parts));
+    row.resize(static_cast<std::size_t>(rows * parts));
+    out.resize(kernels::row_bytes(recipe.target.dtype, rows * parts));
     for (std::int64_t c = 0; c < cols; ++c) {
       for (std::size_t r = 0; r < row.size(); ++r) {
         row[r] = all[r * static_cast<std::size_t>(cols) + static_cast<std::size_t>(c)];
