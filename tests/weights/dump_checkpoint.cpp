@@ -21,7 +21,8 @@ using namespace rose;
 
 kernels::DType dtype_named(const std::string& name) {
   for (int i = 0; i <= static_cast<int>(kernels::DType::q6_k); ++i) {
-    if (kernels::info(static_cast<kernels::DType>(i)).name == name) return static_cast<kernels::DType>(i);
+    if (kernels::info(static_cast<kernels::DType>(i)).name == name)
+      return static_cast<kernels::DType>(i);
   }
   throw core::Error(core::Code::invalid_argument, "unknown type " + name);
 }
@@ -32,7 +33,8 @@ std::string digest(const model::TensorInfo& tensor) {
   std::vector<float> row(static_cast<std::size_t>(columns));
   core::Sha256 hash;
   for (std::int64_t i = 0; i < rows; ++i) {
-    kernels::dequantize_row(tensor.dtype, tensor.data + static_cast<std::size_t>(i) * stride, row.data(), columns);
+    kernels::dequantize_row(tensor.dtype, tensor.data + static_cast<std::size_t>(i) * stride,
+                            row.data(), columns);
     hash.update(std::as_bytes(std::span(row)));
   }
   return hash.hex();
@@ -62,9 +64,11 @@ void transcode(bool decode, kernels::DType type, const char* from, const char* t
   const auto& info = kernels::info(type);
   std::string out;
   if (decode) {
-    const std::size_t n = in.size() / static_cast<std::size_t>(info.block_bytes) * static_cast<std::size_t>(info.block_elements);
+    const std::size_t n = in.size() / static_cast<std::size_t>(info.block_bytes) *
+                          static_cast<std::size_t>(info.block_elements);
     out.resize(n * sizeof(float));
-    kernels::dequantize_row(type, in.data(), reinterpret_cast<float*>(out.data()), static_cast<std::int64_t>(n));
+    kernels::dequantize_row(type, in.data(), reinterpret_cast<float*>(out.data()),
+                            static_cast<std::int64_t>(n));
   } else {
     const auto n = static_cast<std::int64_t>(in.size() / sizeof(float));
     out.resize(kernels::row_bytes(type, n));
@@ -89,7 +93,8 @@ int main(int argc, char** argv) {
     } else if ((verb == "decode" || verb == "encode") && argc == 5) {
       transcode(verb == "decode", dtype_named(argv[2]), argv[3], argv[4]);
     } else {
-      std::cerr << "usage: dump_checkpoint dump PATH | convert FROM TO TYPE | decode|encode TYPE IN OUT\n";
+      std::cerr << "usage: dump_checkpoint dump PATH | convert FROM TO TYPE | decode|encode TYPE "
+                   "IN OUT\n";
       return 2;
     }
   } catch (const std::exception& error) {

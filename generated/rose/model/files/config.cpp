@@ -249,7 +249,8 @@ void read_gpt2(const json::object& object, Config& config, std::string_view wher
   config.heads = core::get_int_or(object, "n_head", 12, where);
   config.hidden = core::get_int_or(object, "n_embd", 768, where);
   config.max_positions = core::get_int_or(object, "n_positions", 1024, where);
-  config.ffn = core::get_int_or(object, "n_inner", 4 * config.hidden, where);
+  const bool sane = config.hidden > 0 && config.hidden < (1 << 24);  // else validate() will say so
+  config.ffn = core::get_int_or(object, "n_inner", sane ? 4 * config.hidden : 0, where);
   config.kv_heads = config.heads;
   config.head_dim = config.heads > 0 ? config.hidden / config.heads : 0;
   config.norm = NormKind::layernorm;

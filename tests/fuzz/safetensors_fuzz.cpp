@@ -20,11 +20,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto file = model::SafetensorsFile::parse(std::as_bytes(std::span(data, size)), "fuzz");
     unsigned sum = 0;  // touch the ends of every tensor
     for (const model::StoredTensor& tensor : file.tensors()) {
-      if (!tensor.bytes.empty()) sum += static_cast<unsigned>(tensor.bytes.front()) + static_cast<unsigned>(tensor.bytes.back());
+      if (!tensor.bytes.empty())
+        sum += static_cast<unsigned>(tensor.bytes.front()) +
+               static_cast<unsigned>(tensor.bytes.back());
     }
     volatile unsigned keep = sum;
     static_cast<void>(keep);
   });
-  attempt([&] { model::parse_safetensors_index({reinterpret_cast<const char*>(data), size}, "fuzz"); });
+  attempt([&] {
+    model::parse_safetensors_index({reinterpret_cast<const char*>(data), size}, "fuzz");
+  });
   return 0;
 }

@@ -14,7 +14,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace rose;
   try {
-    const model::GgufFile file = model::GgufFile::parse(std::as_bytes(std::span(data, size)), "fuzz");
+    const model::GgufFile file =
+        model::GgufFile::parse(std::as_bytes(std::span(data, size)), "fuzz");
     model::StoredByName stored;
     for (const model::StoredTensor& tensor : file.tensors()) {
       stored.emplace(tensor.name, model::Stored{tensor, nullptr, "fuzz"});
@@ -23,8 +24,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const auto block = static_cast<std::size_t>(info.block_bytes);
       if (!kernels::is_plain(*tensor.dtype) || *tensor.dtype == kernels::DType::f32) {
         std::vector<float> out(static_cast<std::size_t>(info.block_elements));
-        kernels::dequantize_row(*tensor.dtype, tensor.bytes.data(), out.data(), info.block_elements);
-        kernels::dequantize_row(*tensor.dtype, tensor.bytes.data() + tensor.bytes.size() - block, out.data(), info.block_elements);
+        kernels::dequantize_row(*tensor.dtype, tensor.bytes.data(), out.data(),
+                                info.block_elements);
+        kernels::dequantize_row(*tensor.dtype, tensor.bytes.data() + tensor.bytes.size() - block,
+                                out.data(), info.block_elements);
       }
     }
     model::vocab_in_gguf(file);
