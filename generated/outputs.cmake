@@ -181,7 +181,9 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/08-chat-templates
   1-foundations/10-the-forward-pass
   1-foundations/11-quantised-blocks
+  1-foundations/12-one-model-three-names
   1-foundations/14-unicode-and-splitting
+  1-foundations/15-converting-a-model
   1-foundations/16-python-in-small
   1-foundations/16-the-program-rose
   1-foundations/17-tokenizer-files)
@@ -387,7 +389,9 @@ set(ROSE_FILES
   tests/1-foundations/08-chat-templates_test.cpp
   tests/1-foundations/10-the-forward-pass_test.cpp
   tests/1-foundations/11-quantised-blocks_test.cpp
+  tests/1-foundations/12-one-model-three-names_test.cpp
   tests/1-foundations/14-unicode-and-splitting_test.cpp
+  tests/1-foundations/15-converting-a-model_test.cpp
   tests/1-foundations/16-python-in-small_test.cpp
   tests/1-foundations/16-the-program-rose_test.cpp
   tests/1-foundations/17-tokenizer-files_test.cpp)
