@@ -222,10 +222,11 @@ def run_pair(ours, peer, samples, warmup):
     return result
 
 
-def run_timed(command, before, samples, warmup):
-    """Wall time of whole processes, in milliseconds, and their largest resident memory."""
+def run_timed(template, before, samples, warmup):
+    """Wall time of whole processes, in milliseconds, and their largest resident memory. {n} is the number of the sample."""
     values, peak = [], 0
     for number in range(warmup + samples):
+        command = [word.replace("{n}", str(number)) for word in template]
         if before:
             subprocess.run(before, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
         start = time.perf_counter()
@@ -275,7 +276,8 @@ def run(bench, entry, options):
             raise Refused(f"{bench} does not build")
     if "{peers}" in entry.get("peer", []) and not pathlib.Path(fill(["{peers}"], tree, "")[0]).exists():
         subprocess.run([str(ROOT / "scripts" / "setup.sh"), "--profile", "bench"], check=True)
-    with tempfile.TemporaryDirectory(prefix="rose-bench-") as work:
+    # in memory where there is such a folder: a bench that means to measure a disk names its own
+    with tempfile.TemporaryDirectory(prefix="rose-bench-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as work:
         if "prepare" in entry:
             subprocess.run(fill(entry["prepare"], tree, work), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         if "program" in entry:

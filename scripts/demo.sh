@@ -12,7 +12,7 @@ shown() { printf '$ %s\n' "$*" | sed "s|$cache|~/.cache/rosellm|; s|$bin/||"; "$
 
 title "1. A model answers"
 echo "SmolLM2-135M-Instruct, 135 million parameters in 4 bits, on this machine's processor, by the code of the book:"
-shown "$bin/rose" chat --model "$model" --temperature 0 "Explain in two sentences why the sky is blue."
+shown "$bin/rose" chat --model "$model" --temperature 0 --stats "Explain in two sentences why the sky is blue."
 
 title "2. A model learns"
 echo "A transformer small enough to watch, on the text of this book. The loss is in nats per token; it should fall:"
