@@ -13,11 +13,49 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "rose/kernels/blocks.h"
 #include "rose/kernels/lanes-inl.h"
 #include "rose/kernels/quant.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rose::kernels::HWY_NAMESPACE {
+
+// Expand the commonest blocks a register at a time.
+template <class V>
+HWY_INLINE Vec to_floats(V codes) {
+  return hn::ConvertTo(Tag(), hn::PromoteTo(hn::RebindToSigned<Tag>(), codes));
+}
+
+/// out[i] = (code i + shift) * d + m over one block, low nibbles first; an m of zero changes nothing.
+HWY_INLINE void widen_nibbles(const std::uint8_t* q, float d, float shift, float m, float* out) {
+  const hn::Rebind<std::uint8_t, Tag> bytes;
+  for (std::int64_t j = 0; j < 16; j += width) {
+    const auto both = hn::LoadU(bytes, q + j);
+    const Vec low = hn::Add(to_floats(hn::And(both, hn::Set(bytes, std::uint8_t{15}))), set(shift));
+    const Vec high = hn::Add(to_floats(hn::ShiftRight<4>(both)), set(shift));
+    store(hn::Add(hn::Mul(low, set(d)), set(m)), out + j);
+    store(hn::Add(hn::Mul(high, set(d)), set(m)), out + 16 + j);
+  }
+}
+
+void widen(DType dtype, const std::byte* from, float* out, std::int64_t count) {
+  if (dtype == DType::q4_1) {
+    const auto* block = reinterpret_cast<const BlockQ4_1*>(from);
+    for (std::int64_t i = 0; i < count; i += 32, ++block) widen_nibbles(block->q, to_float(block->d), 0.0f, to_float(block->m), out + i);
+  } else if (dtype == DType::q4_0) {
+    const auto* block = reinterpret_cast<const BlockQ4_0*>(from);
+    for (std::int64_t i = 0; i < count; i += 32, ++block) widen_nibbles(block->q, to_float(block->d), -8.0f, 0.0f, out + i);
+  } else if (dtype == DType::q8_0) {
+    const hn::Rebind<std::int8_t, Tag> bytes;
+    const auto* block = reinterpret_cast<const BlockQ8_0*>(from);
+    for (std::int64_t i = 0; i < count; i += 32, ++block) {
+      const Vec d = set(to_float(block->d));
+      for (std::int64_t j = 0; j < 32; j += width) store(hn::Mul(to_floats(hn::LoadU(bytes, block->q + j)), d), out + i + j);
+    }
+  } else {
+    dequantize_row(dtype, from, out, count);
+  }
+}
 
 // Advance a small tile of dot products together.
 
@@ -72,7 +110,7 @@ HWY_INLINE void columns(const float* x, std::int64_t rows, const MatrixView& w, 
       if (w.dtype == DType::f32) {
         wp[c] = reinterpret_cast<const float*>(at);
       } else {
-        dequantize_row(w.dtype, at, decoded[c], count);
+        widen(w.dtype, at, decoded[c], count);
         wp[c] = decoded[c];
       }
     }
@@ -99,6 +137,9 @@ void linear_range(const float* x, std::int64_t m, const MatrixView& w, const flo
   for (std::int64_t r = 0; r < m; r += row_block) {
     const std::int64_t rows = std::min(row_block, m - r);
     std::int64_t n = begin;
+    if (rows == 1) {  // decode: more chains in flight
+      for (; n + 4 <= end; n += 4) columns<4>(x + r * w.cols, rows, w, n, bias, y + r * w.rows);
+    }
     for (; n + 2 <= end; n += 2) columns<2>(x + r * w.cols, rows, w, n, bias, y + r * w.rows);
     for (; n < end; ++n) columns<1>(x + r * w.cols, rows, w, n, bias, y + r * w.rows);
   }

@@ -43,17 +43,15 @@
 #include "rose/core/error.h"
 #include "rose/core/rng.h"
 #include "rose/kernels/activation.h"
-#include "rose/kernels/attention.h"
 #include "rose/kernels/elementary.h"
 #include "rose/kernels/embedding.h"
-#include "rose/kernels/kv_view.h"
 #include "rose/kernels/lanes-inl.h"
 #include "rose/kernels/linear.h"
 #include "rose/kernels/logprob.h"
 #include "rose/kernels/norm.h"
 #include "rose/kernels/numerics.h"
+#include "rose/kernels/quant.h"
 #include "rose/kernels/reference.h"
-#include "rose/kernels/rope.h"
 #include "rose/kernels/targets.h"
 
 namespace rose::kernels {
@@ -161,6 +159,26 @@ TEST(Linear, SixteenBitWeightsGiveTheBitsOfTheirWidenedCopy) {
   EXPECT_EQ(run(half.data(), DType::f16), run(wide_half.data(), DType::f32));
 }
 
+TEST(Linear, QuantisedWeightsGiveTheBitsOfTheirDequantisedCopy) {
+  core::ThreadPool pool(2);
+  const std::int64_t m = 4, n = 6, k = 1024 + 256;
+  const std::vector<float> x = normals(4 * 1280, 8), w = normals(6 * 1280, 9, 0.3f);
+  for (const DType dtype : {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1}) {
+    std::vector<std::byte> blocks(6 * row_bytes(dtype, k));
+    std::vector<float> wide(w.size());
+    for (std::size_t r = 0; r < 6; ++r) {
+      quantize_row(dtype, w.data() + r * 1280, blocks.data() + r * row_bytes(dtype, k), k);
+      dequantize_row(dtype, blocks.data() + r * row_bytes(dtype, k), wide.data() + r * 1280, k);
+    }
+    on_every_target([&] {
+      std::vector<float> from_blocks(24), from_floats(24);
+      linear(x, m, {blocks.data(), dtype, n, k}, nullptr, from_blocks, pool);
+      linear(x, m, {wide.data(), DType::f32, n, k}, nullptr, from_floats, pool);
+      ASSERT_EQ(from_blocks, from_floats) << info(dtype).name;
+    });
+  }
+}
+
 TEST(Linear, ErrorStaysWithinTheDerivedBound) {
   core::ThreadPool pool(1);
   const std::int64_t k = 4096;
@@ -226,119 +244,27 @@ TEST(Norms, HaveTheSameBitsOnEveryProcessor) {
   });
 }
 
-// Set up a cache whose pages lie in any order.
-struct Paged {
-  std::vector<float> k, v;
-  std::vector<std::int32_t> table;
-  KvView view;
-
-  Paged(int sequences, int pages_each, int kv_heads, int page_size, int head_dim, std::uint64_t seed) {
-    const std::size_t pages = static_cast<std::size_t>(sequences * pages_each) + 3;
-    k.assign(pages * static_cast<std::size_t>(kv_heads * page_size * head_dim), std::nanf(""));
-    v = k;  // poisoned: whatever is read must have been written
-    std::vector<std::int32_t> order(pages);
-    std::iota(order.begin(), order.end(), 0);
-    core::Rng rng(seed);
-    core::shuffle(std::span(order), rng);
-    table.assign(order.begin(), order.begin() + sequences * pages_each);
-    view = {.k = k.data(), .v = v.data(), .layers = 1, .kv_heads = kv_heads, .head_dim = head_dim, .page_size = page_size,
-            .pages = static_cast<std::int64_t>(pages), .page_table = table.data(), .table_stride = pages_each};
-  }
-};
-
-// Packed, paged, chunked and one by one: the same bits, and right.
-TEST(Attention, HasTheSameBitsPackedPagedChunkedAndTokenByToken) {
-  core::ThreadPool pool(2);
-  for (const std::int64_t dim : {std::int64_t{8}, std::int64_t{20}, std::int64_t{64}, std::int64_t{256}}) {
-    const AttentionShape shape{.heads = 6, .kv_heads = 2, .head_dim = dim, .scale = 1.0f / std::sqrt(static_cast<float>(dim))};
-    const std::vector<std::int32_t> offsets{0, 5, 5, 705, 834};  // one sequence is empty, one crosses a split
-    const std::size_t tokens = 834, qd = static_cast<std::size_t>(6 * dim), kd = static_cast<std::size_t>(2 * dim);
-    const std::vector<float> q = normals(tokens * qd, 12, 2.0f), k = normals(tokens * kd, 13, 2.0f), v = normals(tokens * kd, 14);
-    std::vector<std::int32_t> positions(tokens);
-    for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
-      std::iota(positions.begin() + offsets[s], positions.begin() + offsets[s + 1], 0);
-    }
-    std::vector<float> packed(tokens * qd, std::nanf("")), lse(tokens * 6);
-    attention(q, k, v, offsets, shape, packed, lse, pool);
-
-    Paged cache(4, 44, 2, 16, static_cast<int>(dim), 15);
-    std::vector<float> whole(tokens * qd, std::nanf(""));
-    kv_append(k, v, cache.view, 0, offsets, positions, pool);
-    attention(q, cache.view, 0, offsets, positions, shape, whole, {}, pool);
-    ASSERT_EQ(whole, packed);
-
-    Paged slow(1, 88, 2, 8, static_cast<int>(dim), 16);  // the long sequence: a chunk of 300, then one by one
-    for (std::size_t at = 0; at < 700;) {
-      const std::size_t n = at == 0 ? 300 : 1, from = 5 + at;
-      const std::vector<std::int32_t> one{0, static_cast<std::int32_t>(n)};
-      const auto rows = [&](const std::vector<float>& x, std::size_t width) { return std::span(x).subspan(from * width, n * width); };
-      std::vector<float> out(n * qd, std::nanf(""));
-      kv_append(rows(k, kd), rows(v, kd), slow.view, 0, one, std::span(positions).subspan(from, n), pool);
-      attention(rows(q, qd), slow.view, 0, one, std::span(positions).subspan(from, n), shape, out, {}, pool);
-      ASSERT_TRUE(std::ranges::equal(out, rows(packed, qd))) << at;
-      at += n;
-    }
-    for (const std::size_t t : {0, 4, 5, 100, 700, 704, 833}) {  // against the plain twin, and against double precision
-      const std::size_t start = t < 5 ? 0 : t < 705 ? 5 : 705, n = t - start + 1;
-      for (std::size_t h = 0; h < 6; ++h) {
-        const auto d = static_cast<std::size_t>(dim);
-        const auto row = [&](const std::vector<float>& x) {
-          return std::function<std::span<const float>(std::int64_t)>([&x, start, kd, h, d](std::int64_t j) {
-            return std::span(x).subspan((start + static_cast<std::size_t>(j)) * kd + h / 3 * d, d);
-          });
-        };
-        const std::span<const float> query = std::span(q).subspan(t * qd + h * d, d), got = std::span(packed).subspan(t * qd + h * d, d);
-        std::vector<float> plain(d);
-        reference::attend(query, static_cast<std::int64_t>(n), row(k), row(v), shape.scale, [](float x) { return exp(x); }, plain);
-        ASSERT_TRUE(std::ranges::equal(got, plain)) << t << " " << h;
-        std::vector<double> score(n), sum(d);
-        double highest = -INFINITY, total = 0.0;
-        for (std::size_t j = 0; j < n; ++j) {
-          for (std::size_t i = 0; i < d; ++i) score[j] += double{query[i]} * row(k)(static_cast<std::int64_t>(j))[i];
-          highest = std::max(highest, score[j] *= shape.scale);
-        }
-        for (std::size_t j = 0; j < n; ++j) {
-          const double p = std::exp(score[j] - highest);
-          total += p;
-          for (std::size_t i = 0; i < d; ++i) sum[i] += p * row(v)(static_cast<std::int64_t>(j))[i];
-        }
-        for (std::size_t i = 0; i < d; ++i) ASSERT_NEAR(got[i], sum[i] / total, 2e-5);
-        ASSERT_NEAR(lse[t * 6 + h], highest + std::log(total), 2e-5);
-      }
-    }
-  }
-}
-
-// A rotated pair sees only how far apart two tokens are.
-TEST(Rope, ScoresDependOnTheDistanceAlone) {
+// The norms of (3, 4), and a mean that defeats the one-pass formula.
+TEST(Norms, ByHandAndUnderCancellation) {
   core::ThreadPool pool(1);
-  const std::vector<float> inv_freq = rope_frequencies(64, 10000.0f);
-  const std::vector<float> q = normals(64, 17), k = normals(64, 18);
-  const auto turned = [&](std::vector<float> x, std::int32_t position) {
-    std::vector<float> cos(32), sin(32);
-    rope_table(std::vector<std::int32_t>{position}, inv_freq, 1.0f, cos, sin, pool);
-    rope(x, 1, 1, 64, cos, sin, pool);
-    return x;
-  };
-  const auto score = [&](std::int32_t at_q, std::int32_t at_k) { return reference::dot(turned(q, at_q), turned(k, at_k)); };
-  for (const std::int32_t distance : {0, 1, 5, 100}) {
-    const float near_start = score(distance, 0);
-    for (const std::int32_t shift : {1, 50, 1000}) EXPECT_NEAR(score(shift + distance, shift), near_start, 2e-3f);
-  }
-  EXPECT_EQ(turned(q, 0), q);
-  EXPECT_GT(std::fabs(score(5, 0) - score(0, 5)), 1e-2f);  // the direction matters
-}
+  const std::vector<float> x{3.0f, 4.0f}, one{1.0f, 1.0f}, zero{0.0f, 0.0f};
+  std::vector<float> y(2);
+  rmsnorm(x, 1, one, 0.0f, y, {}, pool);
+  EXPECT_NEAR(y[0], 0.8485, 1e-4);
+  EXPECT_NEAR(y[1], 1.1314, 1e-4);
+  layernorm(x, 1, one, zero, 0.0f, y, {}, {}, pool);
+  EXPECT_EQ(y, (std::vector<float>{-1.0f, 1.0f}));
 
-TEST(Rope, TurningBackRestores) {
-  core::ThreadPool pool(1);
-  const std::vector<float> inv_freq = rope_frequencies(16, 10000.0f), x = normals(3 * 2 * 16, 19);
-  const std::vector<std::int32_t> positions{7, 8, 4000};
-  std::vector<float> cos(3 * 8), sin(3 * 8), y = x;
-  rope_table(positions, inv_freq, 1.0f, cos, sin, pool);
-  rope(y, 3, 2, 16, cos, sin, pool);
-  for (float& s : sin) s = -s;
-  rope(y, 3, 2, 16, cos, sin, pool);
-  for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(y[i], x[i], 1e-6f);
+  std::vector<float> far(256), unit(256, 1.0f), none(256, 0.0f), inv(1), mean(1), out(256);
+  float sum = 0.0f, squares = 0.0f;
+  for (std::size_t i = 0; i < far.size(); ++i) {
+    far[i] = 4096.0f + (i % 2 == 0 ? 1.0f : -1.0f);  // variance exactly 1
+    sum += far[i] / 256.0f;
+    squares += far[i] * far[i] / 256.0f;
+  }
+  layernorm(far, 1, unit, none, 0.0f, out, mean, inv, pool);
+  EXPECT_EQ(inv[0], 1.0f);
+  EXPECT_GT(std::fabs(squares - sum * sum - 1.0f), 0.5f);  // what one pass would have made of it
 }
 
 // Activations match double precision on every processor.

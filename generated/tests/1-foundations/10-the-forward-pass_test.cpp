@@ -44,6 +44,7 @@
 #include <new>
 #include <numbers>
 
+#include "labs/evidence/values.h"
 #include "rose/core/error.h"
 #include "rose/core/rng.h"
 #include "rose/model/budget.h"
@@ -54,6 +55,20 @@
 
 namespace rose::model {
 namespace {
+
+// Count SmolLM2, and every tensor of every family.
+TEST(Budget, CountsSmolLM2) {
+  Config c;
+  c.vocab_size = 49152, c.layers = 30, c.heads = 9, c.kv_heads = 3, c.head_dim = 64, c.hidden = 576, c.ffn = 1536;
+  c.max_positions = 8192, c.tied_head = true;
+  labs::write_value("test-model-budget", "parameters", static_cast<double>(parameter_count(c)));
+  labs::write_value("test-model-budget", "kv-bytes", static_cast<double>(kv_bytes_per_token(c)));
+  labs::write_value("test-model-budget", "gflops", std::round(static_cast<double>(forward_flops(c, 128)) / 1e6) / 1e3);
+  EXPECT_EQ(parameter_count(c), 134'515'008);
+  EXPECT_EQ(matrix_parameters(c), parameter_count(c) - 61 * 576);  // tied: all but two norms per block and the last
+  EXPECT_EQ(kv_bytes_per_token(c), 2 * 30 * 3 * 64 * 4);
+  EXPECT_EQ(forward_flops(c, 128) - forward_flops(c, 128, false), 2 * 49152 * 576);
+}
 
 // Describe a tiny model of each family.
 Config tiny(Family family) {
