@@ -45,6 +45,7 @@ set(ROSE_OUTPUTS
   rose/kernels/activation.h
   rose/kernels/attention.cpp
   rose/kernels/attention.h
+  rose/kernels/attention_reference.h
   rose/kernels/blocks.h
   rose/kernels/device.cpp
   rose/kernels/device.cu
@@ -178,6 +179,7 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/04-tokenization
   1-foundations/05-the-transformer
   1-foundations/06-weights-on-disk
+  1-foundations/07-first-words
   1-foundations/08-chat-templates
   1-foundations/10-the-forward-pass
   1-foundations/11-quantised-blocks
@@ -186,6 +188,7 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/15-converting-a-model
   1-foundations/16-python-in-small
   1-foundations/16-the-program-rose
+  1-foundations/17-attention
   1-foundations/17-tokenizer-files)
 set(ROSE_EXAMPLES
   e4m3-table-example)
@@ -196,11 +199,15 @@ set(ROSE_EXERCISES
   kahan
   mini-tangle-unused)
 set(ROSE_BENCHES
+  cpu-decode-smollm2
   tokenizer-encode)
+set(ROSE_LINKS_cpu-decode-smollm2 torch)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
+set(ROSE_LINKS_1-foundations/07-first-words torch)
 set(ROSE_LINKS_1-foundations/10-the-forward-pass torch)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
+  bench/cpu-decode-smollm2.cpp
   bench/tokenizer-encode.cpp
   examples/e4m3-table-example.cpp
   examples/e4m3-table-example.out
@@ -254,6 +261,7 @@ set(ROSE_FILES
   rose/kernels/activation.h
   rose/kernels/attention.cpp
   rose/kernels/attention.h
+  rose/kernels/attention_reference.h
   rose/kernels/blocks.h
   rose/kernels/device.cpp
   rose/kernels/device.cu
@@ -386,6 +394,7 @@ set(ROSE_FILES
   tests/1-foundations/04-tokenization_test.cpp
   tests/1-foundations/05-the-transformer_test.cpp
   tests/1-foundations/06-weights-on-disk_test.cpp
+  tests/1-foundations/07-first-words_test.cpp
   tests/1-foundations/08-chat-templates_test.cpp
   tests/1-foundations/10-the-forward-pass_test.cpp
   tests/1-foundations/11-quantised-blocks_test.cpp
@@ -394,4 +403,5 @@ set(ROSE_FILES
   tests/1-foundations/15-converting-a-model_test.cpp
   tests/1-foundations/16-python-in-small_test.cpp
   tests/1-foundations/16-the-program-rose_test.cpp
+  tests/1-foundations/17-attention_test.cpp
   tests/1-foundations/17-tokenizer-files_test.cpp)

@@ -92,7 +92,7 @@ struct Paged {
 
 // Packed, paged, chunked and one by one: the same bits, and right.
 TEST(Attention, HasTheSameBitsPackedPagedChunkedAndTokenByToken) {
-  core::ThreadPool pool(2);
+  core::ThreadPool pool(2), single(1);
   for (const std::int64_t dim : {std::int64_t{8}, std::int64_t{20}, std::int64_t{64}, std::int64_t{256}}) {
     const AttentionShape shape{.heads = 6, .kv_heads = 2, .head_dim = dim, .scale = 1.0f / std::sqrt(static_cast<float>(dim))};
     const std::vector<std::int32_t> offsets{0, 5, 5, 705, 834};  // one sequence is empty, one crosses a split
@@ -117,8 +117,8 @@ TEST(Attention, HasTheSameBitsPackedPagedChunkedAndTokenByToken) {
       const std::vector<std::int32_t> one{0, static_cast<std::int32_t>(n)};
       const auto rows = [&](const std::vector<float>& x, std::size_t width) { return std::span(x).subspan(from * width, n * width); };
       std::vector<float> out(n * qd, std::nanf(""));
-      kv_append(rows(k, kd), rows(v, kd), slow.view, 0, one, std::span(positions).subspan(from, n), pool);
-      attention(rows(q, qd), slow.view, 0, one, std::span(positions).subspan(from, n), shape, out, {}, pool);
+      kv_append(rows(k, kd), rows(v, kd), slow.view, 0, one, std::span(positions).subspan(from, n), single);
+      attention(rows(q, qd), slow.view, 0, one, std::span(positions).subspan(from, n), shape, out, {}, single);
       ASSERT_TRUE(std::ranges::equal(out, rows(packed, qd))) << at;
       at += n;
     }
