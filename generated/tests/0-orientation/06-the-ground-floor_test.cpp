@@ -134,12 +134,12 @@ int torn_files(int rounds, void (*replace)(const std::filesystem::path&, const s
 }
 
 TEST(AtomicFile, SurvivesBeingKilledAndANaiveWriterDoesNot) {
-  EXPECT_EQ(torn_files(25, [](const std::filesystem::path& path, const std::string& text) {
-              write_file_atomic(path, text);
-            }), 0);
-  EXPECT_GT(torn_files(100, [](const std::filesystem::path& path, const std::string& text) {
-              std::ofstream(path) << text;
-            }), 0);
+  EXPECT_EQ(torn_files(25, [](const std::filesystem::path& path,
+                              const std::string& text) { write_file_atomic(path, text); }),
+            0);
+  EXPECT_GT(torn_files(100, [](const std::filesystem::path& path,
+                               const std::string& text) { std::ofstream(path) << text; }),
+            0);
 }
 
 // A failed write changes nothing, and a successful one keeps links and permissions.

@@ -253,7 +253,9 @@ TEST(KlEstimators, GradientsAreThoseOfOtherThings) {
   for (std::size_t i = 0; i < 4; ++i) {
     std::array<double, 3> gradient{};  // sum over x of p(x) * dk(x)/dz_i: x drawn from a fixed p
     for (std::size_t x = 0; x < 4; ++x) {
-      const auto sample = [&](const Distribution& s) { return kl_sample(std::log(s[x]), std::log(q[x])); };
+      const auto sample = [&](const Distribution& s) {
+        return kl_sample(std::log(s[x]), std::log(q[x]));
+      };
       gradient[0] += p[x] * difference([&](const Distribution& s) { return sample(s).k1; }, i);
       gradient[1] += p[x] * difference([&](const Distribution& s) { return sample(s).k2; }, i);
       gradient[2] += p[x] * difference([&](const Distribution& s) { return sample(s).k3; }, i);
