@@ -69,7 +69,7 @@ class Descriptor {
 
 // Map a regular file, and let an empty one be an empty span.
 MappedFile MappedFile::open(const std::filesystem::path& path) {
-  const Descriptor file(path, O_RDONLY);
+  const Descriptor file(path, O_RDONLY | O_NONBLOCK);  // do not wait for a pipe's writer
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail("cannot inspect the file", path, errno);
   if (!S_ISREG(status.st_mode)) {

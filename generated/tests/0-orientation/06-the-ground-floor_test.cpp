@@ -42,6 +42,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -219,6 +220,8 @@ TEST(MappedFile, HasNoTroubleWithEmptinessAndRefusesTheRest) {
   EXPECT_TRUE(MappedFile::open(folder / "empty").bytes().empty());
   EXPECT_EQ(code_of([&] { MappedFile::open(folder / ""); }), Code::invalid_argument);
   EXPECT_EQ(code_of([&] { MappedFile::open(folder / "none"); }), Code::not_found);
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(code_of([&] { MappedFile::open(folder / "pipe"); }), Code::invalid_argument);
   EXPECT_EQ(code_of([&] { read_file(folder / "none"); }), Code::not_found);
   EXPECT_EQ(code_of([&] { read_file("/proc/self/maps", 10); }), Code::resource_exhausted);
   EXPECT_FALSE(read_file("/proc/self/maps").empty());  // its size reads as zero
