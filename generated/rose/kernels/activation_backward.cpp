@@ -1,3 +1,5 @@
+// Activations, backward.
+
 #include "rose/kernels/activation_backward.h"
 
 #include <cmath>

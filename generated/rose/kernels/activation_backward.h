@@ -1,3 +1,5 @@
+// Go back through an activation.
+
 #pragma once
 
 #include <span>

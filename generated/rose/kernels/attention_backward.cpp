@@ -1,3 +1,5 @@
+// Attention, backward.
+
 #include "rose/kernels/attention_backward.h"
 
 #include <fmt/format.h>
@@ -58,7 +60,6 @@ void multiply(const Strided& a, const float* packed, std::int64_t rows, std::int
   multiply_rows(a, packed, rows, depth, columns, c, stride, add, 0, (rows + kTileRows - 1) / kTileRows);
 }
 
-// Turn scores into probabilities and their adjoints.
 // s holds unscaled q.k and becomes p; ds holds dO.v and becomes the adjoint of q.k. Both [rows, kTile],
 // of which `keys` columns are used. Query i of the tile sees the first i + diagonal columns.
 void score_adjoints(float* s, float* ds, const float* lse, std::int64_t lse_stride, const float* delta,
@@ -77,7 +78,6 @@ void score_adjoints(float* s, float* ds, const float* lse, std::int64_t lse_stri
   }
 }
 
-// Walk one key head's tiles.
 // One sequence of n tokens and one key head: pointers are to its first token, strides in floats.
 void attention_head_backward(const float* q, const float* k, const float* v, const float* out,
                              const float* lse, const float* dout, std::int64_t n, std::int64_t heads,

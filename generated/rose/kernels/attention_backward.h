@@ -1,3 +1,5 @@
+// Go back through attention.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Cross-entropy, forward and backward.
+
 #include "rose/kernels/cross_entropy.h"
 
 #include <algorithm>

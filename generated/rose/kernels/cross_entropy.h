@@ -1,3 +1,5 @@
+// Score logits and replace them by their gradient.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Embedding, backward.
+
 #include "rose/kernels/embedding_backward.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Go back through a table lookup.
+
 #pragma once
 
 #include <cstdint>

@@ -25,6 +25,7 @@ struct Strided {
 };
 
 // Copy operands into the order in which the tile reads them.
+
 /// Floats that packing a [depth, columns] matrix takes.
 inline std::int64_t packed_size(std::int64_t depth, std::int64_t columns) {
   return depth * ((columns + kPanel - 1) / kPanel * kPanel);
@@ -67,6 +68,7 @@ inline void pack_rows(const Strided& a, std::int64_t i, std::int64_t rows, std::
 }
 
 // Accumulate six rows by two vectors in registers.
+
 /// out [6, kPanel] = sum over d of a[d, 6] (outer) b[d, kPanel], one ascending chain of fused
 /// multiply-adds per element; added to out when `add`.
 HWY_INLINE void tile(std::int64_t depth, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
@@ -99,6 +101,7 @@ HWY_INLINE void tile(std::int64_t depth, const float* HWY_RESTRICT a, const floa
 }
 
 // Walk the row tiles of a thread's share.
+
 /// c[i, j] = sum over p of a[i, p] b[p, j] for the row tiles [first, last) of c [rows, columns]
 /// (contiguous rows, `stride` apart), b packed by pack_panels; added to c when `add`.
 inline void multiply_rows(const Strided& a, const float* HWY_RESTRICT packed, std::int64_t rows,

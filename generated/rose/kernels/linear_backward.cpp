@@ -1,3 +1,5 @@
+// The two products of a linear layer's backward pass.
+
 #include "rose/kernels/linear_backward.h"
 
 #include <fmt/format.h>
@@ -15,7 +17,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace rose::kernels::HWY_NAMESPACE {
 
-// Pack, multiply, and sum columns.
 // c [rows, columns] (+)= a [rows, depth] b [depth, columns].
 void multiply(const float* a, std::int64_t a_row, std::int64_t a_column, const float* b, std::int64_t rows,
               std::int64_t depth, std::int64_t columns, float* c, bool add, core::ThreadPool& pool,

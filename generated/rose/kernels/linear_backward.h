@@ -1,3 +1,5 @@
+// Go back through a linear layer.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// Norms, backward.
+
 #include "rose/kernels/norm_backward.h"
 
 #include <fmt/format.h>
@@ -15,7 +17,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace rose::kernels::HWY_NAMESPACE {
 
-// Sum the weight's gradient down the columns.
 // dw[c] += sum over rows of dy * (x - mean) * inv, db[c] += sum of dy; mean and db may be null.
 void norm_weight(const float* x, const float* dy, const float* mean, const float* inv, std::int64_t m,
                  std::int64_t c, float* dw, float* db, core::ThreadPool& pool) {

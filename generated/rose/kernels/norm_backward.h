@@ -1,3 +1,5 @@
+// Go back through a norm.
+
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// The backward pass of every family.
+
 #include "rose/model/backward.h"
 
 #include <fmt/format.h>

