@@ -43,10 +43,16 @@ set(ROSE_OUTPUTS
   rose/core/utf8.h
   rose/kernels/activation.cpp
   rose/kernels/activation.h
+  rose/kernels/activation_backward.cpp
+  rose/kernels/activation_backward.h
   rose/kernels/attention.cpp
   rose/kernels/attention.h
+  rose/kernels/attention_backward.cpp
+  rose/kernels/attention_backward.h
   rose/kernels/attention_reference.h
   rose/kernels/blocks.h
+  rose/kernels/cross_entropy.cpp
+  rose/kernels/cross_entropy.h
   rose/kernels/device.cpp
   rose/kernels/device.cu
   rose/kernels/device.h
@@ -55,14 +61,21 @@ set(ROSE_OUTPUTS
   rose/kernels/elementary.h
   rose/kernels/embedding.cpp
   rose/kernels/embedding.h
+  rose/kernels/embedding_backward.cpp
+  rose/kernels/embedding_backward.h
+  rose/kernels/gemm-inl.h
   rose/kernels/kv_view.h
   rose/kernels/lanes-inl.h
   rose/kernels/linear.cpp
   rose/kernels/linear.h
+  rose/kernels/linear_backward.cpp
+  rose/kernels/linear_backward.h
   rose/kernels/logprob.cpp
   rose/kernels/logprob.h
   rose/kernels/norm.cpp
   rose/kernels/norm.h
+  rose/kernels/norm_backward.cpp
+  rose/kernels/norm_backward.h
   rose/kernels/numerics.h
   rose/kernels/quant.cpp
   rose/kernels/quant.h
@@ -71,6 +84,8 @@ set(ROSE_OUTPUTS
   rose/kernels/rope.h
   rose/kernels/targets.h
   rose/kernels/view.h
+  rose/model/backward.cpp
+  rose/model/backward.h
   rose/model/budget.cpp
   rose/model/budget.h
   rose/model/files/assemble.cpp
@@ -166,7 +181,16 @@ set(ROSE_OUTPUTS
   rose/text/vocab_gguf.cpp
   rose/text/vocab_hf.cpp
   rose/text/vocab_tiktoken.cpp
-  rose/trainer/gradcheck.h)
+  rose/trainer/adamw.cpp
+  rose/trainer/adamw.h
+  rose/trainer/data.cpp
+  rose/trainer/data.h
+  rose/trainer/demo.cpp
+  rose/trainer/demo.h
+  rose/trainer/gradcheck.h
+  rose/trainer/schedule.h
+  rose/trainer/trainer.cpp
+  rose/trainer/trainer.h)
 set(ROSE_CHAPTER_TESTS
   0-orientation/01-what-this-book-is
   0-orientation/03-how-evidence-works
@@ -181,11 +205,13 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/06-weights-on-disk
   1-foundations/07-first-words
   1-foundations/08-chat-templates
+  1-foundations/09-a-first-training-run
   1-foundations/10-the-forward-pass
   1-foundations/11-quantised-blocks
   1-foundations/12-one-model-three-names
   1-foundations/14-unicode-and-splitting
   1-foundations/15-converting-a-model
+  1-foundations/15-the-backward-pass
   1-foundations/16-python-in-small
   1-foundations/16-the-program-rose
   1-foundations/17-attention
@@ -204,7 +230,9 @@ set(ROSE_BENCHES
 set(ROSE_LINKS_cpu-decode-smollm2 torch)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/07-first-words torch)
+set(ROSE_LINKS_1-foundations/09-a-first-training-run torch)
 set(ROSE_LINKS_1-foundations/10-the-forward-pass torch)
+set(ROSE_LINKS_1-foundations/15-the-backward-pass torch)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/cpu-decode-smollm2.cpp
@@ -259,10 +287,16 @@ set(ROSE_FILES
   rose/core/utf8.h
   rose/kernels/activation.cpp
   rose/kernels/activation.h
+  rose/kernels/activation_backward.cpp
+  rose/kernels/activation_backward.h
   rose/kernels/attention.cpp
   rose/kernels/attention.h
+  rose/kernels/attention_backward.cpp
+  rose/kernels/attention_backward.h
   rose/kernels/attention_reference.h
   rose/kernels/blocks.h
+  rose/kernels/cross_entropy.cpp
+  rose/kernels/cross_entropy.h
   rose/kernels/device.cpp
   rose/kernels/device.cu
   rose/kernels/device.h
@@ -271,14 +305,21 @@ set(ROSE_FILES
   rose/kernels/elementary.h
   rose/kernels/embedding.cpp
   rose/kernels/embedding.h
+  rose/kernels/embedding_backward.cpp
+  rose/kernels/embedding_backward.h
+  rose/kernels/gemm-inl.h
   rose/kernels/kv_view.h
   rose/kernels/lanes-inl.h
   rose/kernels/linear.cpp
   rose/kernels/linear.h
+  rose/kernels/linear_backward.cpp
+  rose/kernels/linear_backward.h
   rose/kernels/logprob.cpp
   rose/kernels/logprob.h
   rose/kernels/norm.cpp
   rose/kernels/norm.h
+  rose/kernels/norm_backward.cpp
+  rose/kernels/norm_backward.h
   rose/kernels/numerics.h
   rose/kernels/quant.cpp
   rose/kernels/quant.h
@@ -287,6 +328,8 @@ set(ROSE_FILES
   rose/kernels/rope.h
   rose/kernels/targets.h
   rose/kernels/view.h
+  rose/model/backward.cpp
+  rose/model/backward.h
   rose/model/budget.cpp
   rose/model/budget.h
   rose/model/files/assemble.cpp
@@ -382,7 +425,16 @@ set(ROSE_FILES
   rose/text/vocab_gguf.cpp
   rose/text/vocab_hf.cpp
   rose/text/vocab_tiktoken.cpp
+  rose/trainer/adamw.cpp
+  rose/trainer/adamw.h
+  rose/trainer/data.cpp
+  rose/trainer/data.h
+  rose/trainer/demo.cpp
+  rose/trainer/demo.h
   rose/trainer/gradcheck.h
+  rose/trainer/schedule.h
+  rose/trainer/trainer.cpp
+  rose/trainer/trainer.h
   tests/0-orientation/01-what-this-book-is_test.cpp
   tests/0-orientation/03-how-evidence-works_test.cpp
   tests/0-orientation/04-how-the-book-tangles_test.cpp
@@ -396,11 +448,13 @@ set(ROSE_FILES
   tests/1-foundations/06-weights-on-disk_test.cpp
   tests/1-foundations/07-first-words_test.cpp
   tests/1-foundations/08-chat-templates_test.cpp
+  tests/1-foundations/09-a-first-training-run_test.cpp
   tests/1-foundations/10-the-forward-pass_test.cpp
   tests/1-foundations/11-quantised-blocks_test.cpp
   tests/1-foundations/12-one-model-three-names_test.cpp
   tests/1-foundations/14-unicode-and-splitting_test.cpp
   tests/1-foundations/15-converting-a-model_test.cpp
+  tests/1-foundations/15-the-backward-pass_test.cpp
   tests/1-foundations/16-python-in-small_test.cpp
   tests/1-foundations/16-the-program-rose_test.cpp
   tests/1-foundations/17-attention_test.cpp
