@@ -151,13 +151,13 @@ def random_strings(count, seed):
 
 
 def code_points():
-    """Every code point, in several neighbourhoods where anything is assigned; many to a string, for speed."""
+    """Every code point; those of the first two planes in several neighbourhoods. Many to a string, for speed."""
     out, part = [], []
     for c in range(0x110000):
         if 0xD800 <= c < 0xE000:
             continue
         s = chr(c)
-        part.append(f"{s}a{s}1{s} {s}{s}!{s}\n{s} {s}'{s}|" if c < 0x40000 or c >= 0xE0000 else s)
+        part.append(f"{s}a{s}1{s} {s}{s}!{s}\n{s} {s}'{s}|" if c < 0x20000 or c % 16 == 0 else s)
         if len(part) == 32:
             out.append("".join(part))
             part = []
@@ -196,7 +196,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tool", default=os.path.join(os.environ.get("ROSE_BIN", "build/cpu/bin"), "tokenize_main"))
     parser.add_argument("--strings", type=int, default=200_000)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="part of the name of a check")
+    parser.add_argument("--families", default="gpt2,smollm,llama3,qwen2")
     args = parser.parse_args()
     print(f"tokenizers {tokenizers.__version__}")
     start = time.time()
@@ -214,7 +215,7 @@ def main():
 def check_families(args, folder):
     texts, points, strings = book() + RUNS, code_points(), random_strings(args.strings, 1)
     corpus = texts + random_strings(20_000, 2)
-    for family in ("gpt2", "smollm", "llama3", "qwen2"):
+    for family in args.families.split(","):
         tok = trained(family, corpus)
         path = folder / f"{family}.json"
         tok.save(str(path))
