@@ -15,6 +15,7 @@ set(ROSE_OUTPUTS
   rose/app/engine_generate.cpp
   rose/app/engine_options.cpp
   rose/app/engine_options.h
+  rose/app/engine_train.cpp
   rose/app/models.cpp
   rose/app/models.h
   rose/app/rose.cpp
@@ -259,6 +260,7 @@ set(ROSE_FILES
   rose/app/engine_generate.cpp
   rose/app/engine_options.cpp
   rose/app/engine_options.h
+  rose/app/engine_train.cpp
   rose/app/models.cpp
   rose/app/models.h
   rose/app/rose.cpp

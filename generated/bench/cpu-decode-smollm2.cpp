@@ -14,11 +14,13 @@ double read_bandwidth(rose::core::ThreadPool& pool) {
   double best = 0.0;
   for (int i = 0; i < 5; ++i) {
     const double time = rose::bench::seconds([&] {
-      pool.for_range(static_cast<std::int64_t>(buffer.size()), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
-        std::uint64_t sum = 0;
-        for (std::int64_t j = begin; j < end; ++j) sum += buffer[static_cast<std::size_t>(j)];
-        rose::bench::keep(sum);
-      });
+      pool.for_range(static_cast<std::int64_t>(buffer.size()), 1 << 16,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       std::uint64_t sum = 0;
+                       for (std::int64_t j = begin; j < end; ++j)
+                         sum += buffer[static_cast<std::size_t>(j)];
+                       rose::bench::keep(sum);
+                     });
     });
     best = std::max(best, static_cast<double>(buffer.size()) * sizeof(std::uint64_t) / time);
   }
@@ -34,13 +36,19 @@ int main(int argc, char** argv) {
   const auto tokenizer = rose::text::Tokenizer::from_gguf(checkpoint.vocab.value());
   const auto prompt = tokenizer.encode("The history of the printing press begins", false);
   rose::model::Generator generator(weights, 1024, pool);
-  const rose::model::GenerateOptions options{.max_tokens = 65, .ignore_stop = true};  // the first comes with the prompt
+  const rose::model::GenerateOptions options{
+      .max_tokens = 65, .ignore_stop = true};  // the first comes with the prompt
   const double limit = read_bandwidth(pool) / static_cast<double>(weights->bytes());
-  return rose::bench::run(argc, argv,
-                          {.metric = "rate", .unit = "tokens/s", .better = "higher",
-                           .extra = {{"limit", {{"name", "weights read once per token at the measured read bandwidth"}, {"value", limit}}}}},
-                          [&] {
-                            generator.reset();
-                            return 64.0 / generator.generate(prompt, options).decode_seconds;
-                          });
+  return rose::bench::run(
+      argc, argv,
+      {.metric = "rate",
+       .unit = "tokens/s",
+       .better = "higher",
+       .extra = {{"limit",
+                  {{"name", "weights read once per token at the measured read bandwidth"},
+                   {"value", limit}}}}},
+      [&] {
+        generator.reset();
+        return 64.0 / generator.generate(prompt, options).decode_seconds;
+      });
 }

@@ -14,7 +14,7 @@ class Help(unittest.TestCase):
     def test_every_command_explains_itself_and_its_statuses(self):
         top = rose("--help")
         self.assertEqual(top.returncode, 0)
-        for command in ("generate", "chat", "tokenize", "convert", "models", "doctor"):
+        for command in ("generate", "chat", "train", "tokenize", "convert", "models", "doctor"):
             self.assertIn(command, top.stdout)
             help_text = rose(command, "--help")
             self.assertEqual(help_text.returncode, 0, command)

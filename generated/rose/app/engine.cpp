@@ -9,5 +9,6 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "rose-engine " ROSE_VERSION ", LibTorch " TORCH_VERSION);
   rose::app::add_generate(app);
   rose::app::add_chat(app);
+  rose::app::add_train(app);
   return rose::app::run(app, argc, argv);
 }

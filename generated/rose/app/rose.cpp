@@ -23,6 +23,7 @@ struct EngineCommand {
 constexpr std::array engine_commands = {
     EngineCommand{"generate", "Continue a text"},
     EngineCommand{"chat", "Talk with a model"},
+    EngineCommand{"train", "Train a model"},
 };
 
 bool needs_engine(std::string_view command) {

@@ -23,7 +23,8 @@ std::int64_t chosen_context(const Config& config, std::int64_t asked) {
   if (asked == 0) return std::min(config.max_positions, default_context);
   if (asked < 1 || asked > config.max_positions) {
     throw core::Error(core::Code::invalid_argument,
-                      fmt::format("a context of {} is outside the model's 1 to {} positions", asked, config.max_positions))
+                      fmt::format("a context of {} is outside the model's 1 to {} positions", asked,
+                                  config.max_positions))
         .in("context");
   }
   return asked;
@@ -32,7 +33,8 @@ std::int64_t chosen_context(const Config& config, std::int64_t asked) {
 }  // namespace
 
 // Reserve everything that generation will need.
-Generator::Generator(std::shared_ptr<const WeightSet> weights, std::int64_t context, core::ThreadPool& pool)
+Generator::Generator(std::shared_ptr<const WeightSet> weights, std::int64_t context,
+                     core::ThreadPool& pool)
     : weights_(std::move(weights)),
       cache_(weights_->config(), 1, chosen_context(weights_->config(), context)),
       workspace_(weights_->config(), pool) {
@@ -55,8 +57,8 @@ std::span<const float> Generator::advance(std::span<const std::int32_t> ids) {
     const std::size_t n = std::min(chunk, ids.size());
     const std::array<std::int32_t, 2> offsets{0, static_cast<std::int32_t>(n)};
     rows = std::span(hidden_).first(n * width);
-    forward(*weights_, {ids.first(n), std::span(positions_).subspan(cached_.size(), n), offsets}, &cache_.view(), nullptr,
-            workspace_, rows);
+    forward(*weights_, {ids.first(n), std::span(positions_).subspan(cached_.size(), n), offsets},
+            &cache_.view(), nullptr, workspace_, rows);
     cached_.insert(cached_.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n));
     ids = ids.subspan(n);
   }
@@ -70,36 +72,47 @@ Generation Generator::generate(std::span<const std::int32_t> prompt, const Gener
   // Refuse what cannot be continued.
   validate(options.sampling);
   if (options.max_tokens < 1) {
-    throw core::Error(core::Code::invalid_argument, fmt::format("{} is not at least 1", options.max_tokens)).in("max_tokens");
+    throw core::Error(core::Code::invalid_argument,
+                      fmt::format("{} is not at least 1", options.max_tokens))
+        .in("max_tokens");
   }
-  if (prompt.empty()) throw core::Error(core::Code::invalid_argument, "there is nothing to continue").in("prompt");
+  if (prompt.empty())
+    throw core::Error(core::Code::invalid_argument, "there is nothing to continue").in("prompt");
   if (static_cast<std::int64_t>(prompt.size()) > context()) {
-    throw core::Error(core::Code::out_of_range,
-                      fmt::format("the prompt has {} tokens, the context holds {}", prompt.size(), context()))
+    throw core::Error(
+        core::Code::out_of_range,
+        fmt::format("the prompt has {} tokens, the context holds {}", prompt.size(), context()))
         .in("prompt")
-        .hint(context() < weights_->config().max_positions ? "ask for a larger context, or shorten the prompt"
-                                                           : "shorten the prompt; the model was made for no more");
+        .hint(context() < weights_->config().max_positions
+                  ? "ask for a larger context, or shorten the prompt"
+                  : "shorten the prompt; the model was made for no more");
   }
   for (const std::int32_t id : prompt) {
     if (id < 0 || id >= weights_->config().vocab_size) {
-      throw core::Error(core::Code::out_of_range,
-                        fmt::format("token id {} is outside [0, {})", id, weights_->config().vocab_size))
+      throw core::Error(core::Code::out_of_range, fmt::format("token id {} is outside [0, {})", id,
+                                                              weights_->config().vocab_size))
           .in("prompt");
     }
   }
   using Clock = std::chrono::steady_clock;
-  const auto seconds = [](Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double>(b - a).count(); };
-  const std::vector<std::int32_t>& stops = options.stop_ids.empty() ? weights_->config().eos_ids : options.stop_ids;
+  const auto seconds = [](Clock::time_point a, Clock::time_point b) {
+    return std::chrono::duration<double>(b - a).count();
+  };
+  const std::vector<std::int32_t>& stops =
+      options.stop_ids.empty() ? weights_->config().eos_ids : options.stop_ids;
   Generation result;
   result.prompt_tokens = static_cast<std::int64_t>(prompt.size());
-  result.ids.reserve(static_cast<std::size_t>(std::min(options.max_tokens, context() - result.prompt_tokens + 1)));
+  result.ids.reserve(
+      static_cast<std::size_t>(std::min(options.max_tokens, context() - result.prompt_tokens + 1)));
 
   const auto start = Clock::now();
-  const auto same = std::ranges::mismatch(prompt.first(prompt.size() - 1), cached_).in1 - prompt.begin();
+  const auto same =
+      std::ranges::mismatch(prompt.first(prompt.size() - 1), cached_).in1 - prompt.begin();
   cached_.resize(static_cast<std::size_t>(same));
   result.reused_tokens = same;
   std::span<const float> row = advance(prompt.subspan(static_cast<std::size_t>(same)));
-  std::int32_t id = sampler_.choose(row, options.sampling, static_cast<std::int64_t>(cached_.size()));
+  std::int32_t id =
+      sampler_.choose(row, options.sampling, static_cast<std::int64_t>(cached_.size()));
   const auto first = Clock::now();
   result.prefill_seconds = seconds(start, first);
   while (true) {

@@ -15,7 +15,12 @@
 
 namespace rose::model {
 
-enum class Finish { stop, length, context, cancelled };  ///< a stop id; max_tokens; cache full; the callback said so
+enum class Finish {
+  stop,
+  length,
+  context,
+  cancelled
+};  ///< a stop id; max_tokens; cache full; the callback said so
 
 struct GenerateOptions {
   std::int64_t max_tokens = 256;
@@ -25,9 +30,10 @@ struct GenerateOptions {
 };
 
 struct Generation {
-  std::vector<std::int32_t> ids;     ///< without the stop id
+  std::vector<std::int32_t> ids;  ///< without the stop id
   Finish finish = Finish::length;
-  std::int64_t prompt_tokens = 0, reused_tokens = 0;  ///< reused: found in the cache from an earlier call
+  std::int64_t prompt_tokens = 0,
+               reused_tokens = 0;  ///< reused: found in the cache from an earlier call
   double prefill_seconds = 0.0, decode_seconds = 0.0;
 };
 
@@ -49,7 +55,8 @@ class Generator {
   const WeightSet& weights() const { return *weights_; }
 
  private:
-  std::span<const float> advance(std::span<const std::int32_t> ids);  ///< logits after the last of ids
+  std::span<const float> advance(
+      std::span<const std::int32_t> ids);  ///< logits after the last of ids
 
   std::shared_ptr<const WeightSet> weights_;
   KvCache cache_;

@@ -22,8 +22,10 @@ void validate(const Sampling& s) {
   require(s.temperature >= 0.0f && std::isfinite(s.temperature), "temperature",
           fmt::format("a temperature of {} is not at least 0", s.temperature));
   require(s.top_k >= 0, "top_k", fmt::format("{} is not at least 0; 0 keeps every token", s.top_k));
-  require(s.top_p > 0.0f && s.top_p <= 1.0f, "top_p", fmt::format("{} is not in (0, 1]; 1 keeps every token", s.top_p));
-  require(s.min_p >= 0.0f && s.min_p <= 1.0f, "min_p", fmt::format("{} is not in [0, 1]; 0 keeps every token", s.min_p));
+  require(s.top_p > 0.0f && s.top_p <= 1.0f, "top_p",
+          fmt::format("{} is not in (0, 1]; 1 keeps every token", s.top_p));
+  require(s.min_p >= 0.0f && s.min_p <= 1.0f, "min_p",
+          fmt::format("{} is not in [0, 1]; 0 keeps every token", s.min_p));
 }
 
 // Find the largest logit, the lowest id first.
@@ -32,7 +34,9 @@ namespace {
 std::size_t most_likely(std::span<const float> logits) {
   std::size_t best = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i])) throw core::Error(core::Code::internal, fmt::format("the logit of token {} is not a number", i));
+    if (std::isnan(logits[i]))
+      throw core::Error(core::Code::internal,
+                        fmt::format("the logit of token {} is not a number", i));
     if (logits[i] > logits[best]) best = i;
   }
   return best;
@@ -41,15 +45,18 @@ std::size_t most_likely(std::span<const float> logits) {
 }  // namespace
 
 // Weigh, cut, and let one random number decide.
-std::int32_t Sampler::choose(std::span<const float> logits, const Sampling& sampling, std::int64_t position) {
-  if (logits.empty()) throw core::Error(core::Code::invalid_argument, "there is no token to choose").in("logits");
+std::int32_t Sampler::choose(std::span<const float> logits, const Sampling& sampling,
+                             std::int64_t position) {
+  if (logits.empty())
+    throw core::Error(core::Code::invalid_argument, "there is no token to choose").in("logits");
   const std::size_t best = most_likely(logits);
   if (sampling.temperature == 0.0f) return static_cast<std::int32_t>(best);
 
   candidates_.resize(logits.size());
   double total = 0.0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    const float weight = kernels::exp((logits[i] - logits[best]) / sampling.temperature);  // 1 for the most likely
+    const float weight =
+        kernels::exp((logits[i] - logits[best]) / sampling.temperature);  // 1 for the most likely
     candidates_[i] = {weight, static_cast<std::int32_t>(i)};
     total += double{weight};
   }
@@ -71,7 +78,8 @@ std::int32_t Sampler::choose(std::span<const float> logits, const Sampling& samp
   return chosen;
 }
 
-std::span<std::pair<float, std::int32_t>> Sampler::most_likely_first(const Sampling& sampling, double total) {
+std::span<std::pair<float, std::int32_t>> Sampler::most_likely_first(const Sampling& sampling,
+                                                                     double total) {
   const auto after = [](const auto& a, const auto& b) {  // b comes first: heavier, then lower id
     return a.first != b.first ? a.first < b.first : a.second > b.second;
   };
@@ -81,7 +89,8 @@ std::span<std::pair<float, std::int32_t>> Sampler::most_likely_first(const Sampl
   std::size_t kept = 0;
   double mass = 0.0;
   const auto pop = [&] {  // the heap's top moves to the end of the shrinking heap
-    std::pop_heap(candidates_.begin(), candidates_.end() - static_cast<std::ptrdiff_t>(kept), after);
+    std::pop_heap(candidates_.begin(), candidates_.end() - static_cast<std::ptrdiff_t>(kept),
+                  after);
     ++kept;
     return double{candidates_[candidates_.size() - kept].first};
   };

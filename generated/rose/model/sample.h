@@ -25,13 +25,16 @@ void validate(const Sampling& sampling);
 class Sampler {
  public:
   /// The token for `position` given logits [V]. Equal logits: the lower id. Deterministic in (logits, sampling, position).
-  std::int32_t choose(std::span<const float> logits, const Sampling& sampling, std::int64_t position);
+  std::int32_t choose(std::span<const float> logits, const Sampling& sampling,
+                      std::int64_t position);
 
  private:
   /// The tokens that top-k and top-p keep, most likely first; total is the mass of all.
-  std::span<std::pair<float, std::int32_t>> most_likely_first(const Sampling& sampling, double total);
+  std::span<std::pair<float, std::int32_t>> most_likely_first(const Sampling& sampling,
+                                                              double total);
 
-  std::vector<std::pair<float, std::int32_t>> candidates_;  ///< weight relative to the most likely, id
+  std::vector<std::pair<float, std::int32_t>>
+      candidates_;  ///< weight relative to the most likely, id
 };
 
 }  // namespace rose::model

@@ -231,5 +231,4 @@ Value Interpreter::eval_native(const Expr& expr, const ScopePtr& scope, const Va
   return call_native(*this, *expr.native, self, arguments);
 }
 
-
 }  // namespace rose::text::jinja

@@ -51,10 +51,12 @@ namespace rose::model {
 namespace {
 
 // Work the example, then count ten thousand draws.
-std::vector<double> frequencies(const std::vector<float>& logits, Sampling sampling, int draws = 20'000) {
+std::vector<double> frequencies(const std::vector<float>& logits, Sampling sampling,
+                                int draws = 20'000) {
   Sampler sampler;
   std::vector<double> share(logits.size());
-  for (int i = 0; i < draws; ++i) share[static_cast<std::size_t>(sampler.choose(logits, sampling, i))] += 1.0 / draws;
+  for (int i = 0; i < draws; ++i)
+    share[static_cast<std::size_t>(sampler.choose(logits, sampling, i))] += 1.0 / draws;
   return share;
 }
 
@@ -65,7 +67,8 @@ TEST(Sampler, FollowsTheDistributionThatItsSettingsLeave) {
     const double total = std::accumulate(parts.begin(), parts.end(), 0.0);
     const std::vector<double> share = frequencies(logits, s);
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      EXPECT_NEAR(share[i], parts[i] / total, parts[i] == 0.0 ? 0.0 : 0.015) << i;  // four standard errors
+      EXPECT_NEAR(share[i], parts[i] / total, parts[i] == 0.0 ? 0.0 : 0.015)
+          << i;  // four standard errors
     }
   };
   expect({.temperature = 1.0f}, {3, 1, 4, 2});
@@ -74,7 +77,8 @@ TEST(Sampler, FollowsTheDistributionThatItsSettingsLeave) {
   expect({.temperature = 1.0f, .top_p = 0.75f}, {3, 0, 4, 2});
   expect({.temperature = 1.0f, .top_p = 0.69f}, {3, 0, 4, 0});
   expect({.temperature = 1.0f, .min_p = 0.45f}, {3, 0, 4, 2});
-  expect({.temperature = 1.0f, .top_k = 3, .top_p = 0.5f}, {3, 0, 4, 0});  // of the three that are left, 4/9 is not half
+  expect({.temperature = 1.0f, .top_k = 3, .top_p = 0.5f},
+         {3, 0, 4, 0});  // of the three that are left, 4/9 is not half
   expect({.temperature = 1.0f, .top_p = 1e-6f}, {0, 0, 1, 0});
   expect({.temperature = 1e-6f}, {0, 0, 1, 0});
 }
@@ -99,7 +103,8 @@ TEST(Sampler, GreedyTakesTheFirstOfEqualsAndSeedsRepeat) {
 // Generate as the slow way does, stop where told, reuse what is known.
 std::shared_ptr<WeightSet> little(std::uint64_t seed = 3) {
   Config c;
-  c.vocab_size = 61, c.layers = 2, c.heads = 4, c.kv_heads = 2, c.head_dim = 8, c.hidden = 32, c.ffn = 48, c.max_positions = 400;
+  c.vocab_size = 61, c.layers = 2, c.heads = 4, c.kv_heads = 2, c.head_dim = 8, c.hidden = 32,
+  c.ffn = 48, c.max_positions = 400;
   auto weights = random_weights(c, seed);
   for (const Parameter& p : weights->parameters()) {
     for (float& x : p.f32()) x *= p.shape.size() == 2 ? 8.0f : 1.0f;
@@ -107,7 +112,8 @@ std::shared_ptr<WeightSet> little(std::uint64_t seed = 3) {
   return weights;
 }
 
-std::vector<std::int32_t> slow_way(const WeightSet& weights, std::vector<std::int32_t> ids, std::size_t n, const Sampling& sampling) {
+std::vector<std::int32_t> slow_way(const WeightSet& weights, std::vector<std::int32_t> ids,
+                                   std::size_t n, const Sampling& sampling) {
   Workspace ws(weights.config());
   std::vector<std::int32_t> made;
   Sampler sampler;
@@ -115,7 +121,9 @@ std::vector<std::int32_t> slow_way(const WeightSet& weights, std::vector<std::in
     std::vector<std::int32_t> positions(ids.size());
     std::iota(positions.begin(), positions.end(), 0);
     std::vector<float> hidden(ids.size() * 32), row(61);
-    forward(weights, {ids, positions, std::vector<std::int32_t>{0, static_cast<std::int32_t>(ids.size())}}, nullptr, nullptr, ws, hidden);
+    forward(weights,
+            {ids, positions, std::vector<std::int32_t>{0, static_cast<std::int32_t>(ids.size())}},
+            nullptr, nullptr, ws, hidden);
     logits(weights, std::span(hidden).last(32), 1, ws, row);
     ids.push_back(sampler.choose(row, sampling, static_cast<std::int64_t>(ids.size())));
     made.push_back(ids.back());
@@ -128,24 +136,28 @@ TEST(Generator, AgreesWithTheSlowWayAndReusesWhatItKnows) {
   std::vector<std::int32_t> prompt(300);
   core::Rng rng(8);
   for (auto& id : prompt) id = static_cast<std::int32_t>(rng.below(61));
-  for (const Sampling& sampling : {Sampling{}, Sampling{.temperature = 0.9f, .top_k = 20, .top_p = 0.95f, .seed = 4}}) {
+  for (const Sampling& sampling :
+       {Sampling{}, Sampling{.temperature = 0.9f, .top_k = 20, .top_p = 0.95f, .seed = 4}}) {
     Generator generator(weights);
     std::vector<std::int32_t> streamed;
-    const Generation made = generator.generate(prompt, {.max_tokens = 24, .sampling = sampling}, [&](std::int32_t id) {
-      streamed.push_back(id);
-      return true;
-    });
+    const Generation made =
+        generator.generate(prompt, {.max_tokens = 24, .sampling = sampling}, [&](std::int32_t id) {
+          streamed.push_back(id);
+          return true;
+        });
     EXPECT_EQ(made.ids, slow_way(*weights, prompt, 24, sampling));
     EXPECT_EQ(streamed, made.ids);
     EXPECT_EQ(made.finish, Finish::length);
     EXPECT_EQ(made.reused_tokens, 0);
-    EXPECT_GT(std::set<std::int32_t>(made.ids.begin(), made.ids.end()).size(), 3u) << "too monotonous to test anything";
+    EXPECT_GT(std::set<std::int32_t>(made.ids.begin(), made.ids.end()).size(), 3u)
+        << "too monotonous to test anything";
 
     std::vector<std::int32_t> longer = prompt;  // the conversation goes on
     longer.insert(longer.end(), made.ids.begin(), made.ids.end());
     longer.push_back(7);
     const Generation second = generator.generate(longer, {.max_tokens = 5, .sampling = sampling});
-    EXPECT_EQ(second.reused_tokens, 323);  // the prompt and the tokens that were fed back: all but the last
+    EXPECT_EQ(second.reused_tokens,
+              323);  // the prompt and the tokens that were fed back: all but the last
     EXPECT_EQ(second.ids, slow_way(*weights, longer, 5, sampling));
     EXPECT_EQ(generator.generate(prompt, {.max_tokens = 24, .sampling = sampling}).ids, made.ids);
   }
@@ -160,11 +172,13 @@ TEST(Generator, EndsForTheRightReason) {
   const auto stop = generator.generate(prompt, {.max_tokens = 10, .stop_ids = {all[4]}});
   EXPECT_EQ(stop.finish, Finish::stop);
   EXPECT_LE(stop.ids.size(), 4u);
-  EXPECT_TRUE(std::ranges::equal(stop.ids, std::span(all).first(stop.ids.size())));  // the stop id is not part of the text
+  EXPECT_TRUE(std::ranges::equal(
+      stop.ids, std::span(all).first(stop.ids.size())));  // the stop id is not part of the text
   const auto full = generator.generate(prompt, {.max_tokens = 100});
   EXPECT_EQ(full.finish, Finish::context);
   EXPECT_EQ(full.ids.size(), 18u);  // 17 fit after the prompt; the last one need not be fed back
-  const auto cut = generator.generate(prompt, {.max_tokens = 10}, [](std::int32_t) { return false; });
+  const auto cut =
+      generator.generate(prompt, {.max_tokens = 10}, [](std::int32_t) { return false; });
   EXPECT_EQ(cut.finish, Finish::cancelled);
   EXPECT_EQ(cut.ids.size(), 1u);
 
@@ -177,10 +191,12 @@ TEST(Generator, EndsForTheRightReason) {
     return std::string("accepted");
   };
   EXPECT_THAT(complaint({}), testing::HasSubstr("nothing to continue"));
-  EXPECT_THAT(complaint(std::vector<std::int32_t>(21, 1)), testing::HasSubstr("the prompt has 21 tokens, the context holds 20"));
+  EXPECT_THAT(complaint(std::vector<std::int32_t>(21, 1)),
+              testing::HasSubstr("the prompt has 21 tokens, the context holds 20"));
   EXPECT_THAT(complaint({1, 61}), testing::HasSubstr("token id 61 is outside [0, 61)"));
   EXPECT_THAT(complaint({1}, {.max_tokens = 0}), testing::HasSubstr("max_tokens"));
-  EXPECT_EQ(generator.generate(prompt, {.max_tokens = 10}).ids, all);  // and an error leaves it usable
+  EXPECT_EQ(generator.generate(prompt, {.max_tokens = 10}).ids,
+            all);  // and an error leaves it usable
   EXPECT_THROW(Generator(weights, 401), core::Error);
 }
 
@@ -195,8 +211,12 @@ std::atomic<std::int64_t> allocations{0};
   if (void* p = std::malloc(size)) return p;
   throw std::bad_alloc();
 }
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
 
 namespace rose::model {
 namespace {

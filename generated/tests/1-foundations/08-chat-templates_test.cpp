@@ -65,7 +65,7 @@ std::string message_of(const std::string& source, const std::string& context = "
 // White space is swallowed as Jinja swallows it.
 TEST(ChatTemplate, SwallowsWhiteSpaceAsJinjaDoes) {
   EXPECT_EQ(render("a \n  {% if true %}\n b {%- endif %}\nc"), "a \n bc");
-  EXPECT_EQ(render("{{ 1 }}\n{{ 2 }}\n"), "1\n2");           // prints keep their newline
+  EXPECT_EQ(render("{{ 1 }}\n{{ 2 }}\n"), "1\n2");  // prints keep their newline
   EXPECT_EQ(render("a  {%- set x = 1 -%}  \n b"), "ab");
   EXPECT_EQ(render("x\n  {%+ if true %}y{% endif %}"), "x\n  y");
   EXPECT_EQ(render("a {# gone #}\nb"), "a b");
@@ -76,10 +76,13 @@ TEST(ChatTemplate, SwallowsWhiteSpaceAsJinjaDoes) {
 TEST(ChatTemplate, LoopsHaveAScopeAndIfsHaveNone) {
   EXPECT_EQ(render("{% set x = 1 %}{% for i in [1, 2] %}{% set x = i %}{% endfor %}{{ x }}"), "1");
   EXPECT_EQ(render("{% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{{ x }}"), "2");
-  EXPECT_EQ(render("{% set ns = namespace(x=1) %}{% for i in [1, 2] %}{% set ns.x = i %}{% endfor %}"
-                   "{{ ns.x }}"), "2");
-  EXPECT_EQ(render("{% for i in [1, 2, 3] %}{{ loop.index }}{{ ',' if not loop.last }}{% endfor %}"),
-            "1,2,3");
+  EXPECT_EQ(
+      render("{% set ns = namespace(x=1) %}{% for i in [1, 2] %}{% set ns.x = i %}{% endfor %}"
+             "{{ ns.x }}"),
+      "2");
+  EXPECT_EQ(
+      render("{% for i in [1, 2, 3] %}{{ loop.index }}{{ ',' if not loop.last }}{% endfor %}"),
+      "1,2,3");
 }
 
 // An error says where, what and what would help.
@@ -91,8 +94,10 @@ TEST(ChatTemplate, ErrorsSayWhereWhatAndWhatWouldHelp) {
   EXPECT_THAT(message_of("{{ x | nosuch }}"), testing::HasSubstr("no filter 'nosuch'"));
   EXPECT_THAT(message_of("{{ raise_exception('roles must alternate') }}"),
               testing::HasSubstr("roles must alternate (the template itself refuses"));
-  EXPECT_THAT(message_of("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}"),
-              testing::HasSubstr("ran for more than 5000000 steps"));
+  EXPECT_THAT(
+      message_of(
+          "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}"),
+      testing::HasSubstr("ran for more than 5000000 steps"));
   EXPECT_THAT(message_of("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
               testing::HasSubstr("calls itself too deeply"));
   EXPECT_THAT(message_of("{{ [].append(1) }}"), testing::HasSubstr("may not change a list"));
@@ -107,7 +112,8 @@ TEST(ChatTemplate, WritesTheTranscript) {
       "{{ '<|im_start|>assistant\n' }}{% endif %}");
   const auto messages = boost::json::parse(R"([
     {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": "What is a rose?", "name": null}])").as_array();
+    {"role": "user", "content": "What is a rose?", "name": null}])")
+                            .as_array();
   EXPECT_EQ(chatml.render(chat_context(messages, {})),
             "<|im_start|>system\nBe brief.<|im_end|>\n"
             "<|im_start|>user\nWhat is a rose?<|im_end|>\n"
@@ -119,7 +125,8 @@ TEST(ChatTemplate, WritesTheTranscript) {
 
 // One template renders from several threads.
 TEST(ChatTemplate, RendersFromSeveralThreads) {
-  const ChatTemplate shared("{% macro m(x) %}<{{ x }}>{% endmacro %}{% for i in range(n) %}{{ m(i) }}{% endfor %}");
+  const ChatTemplate shared(
+      "{% macro m(x) %}<{{ x }}>{% endmacro %}{% for i in range(n) %}{{ m(i) }}{% endfor %}");
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&shared] {
