@@ -213,10 +213,10 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/14-unicode-and-splitting
   1-foundations/15-converting-a-model
   1-foundations/15-the-backward-pass
-  1-foundations/16-python-in-small
   1-foundations/16-the-program-rose
   1-foundations/17-attention
-  1-foundations/17-tokenizer-files)
+  1-foundations/17-tokenizer-files
+  1-foundations/18-python-in-small)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -457,7 +457,7 @@ set(ROSE_FILES
   tests/1-foundations/14-unicode-and-splitting_test.cpp
   tests/1-foundations/15-converting-a-model_test.cpp
   tests/1-foundations/15-the-backward-pass_test.cpp
-  tests/1-foundations/16-python-in-small_test.cpp
   tests/1-foundations/16-the-program-rose_test.cpp
   tests/1-foundations/17-attention_test.cpp
-  tests/1-foundations/17-tokenizer-files_test.cpp)
+  tests/1-foundations/17-tokenizer-files_test.cpp
+  tests/1-foundations/18-python-in-small_test.cpp)
