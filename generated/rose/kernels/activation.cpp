@@ -50,27 +50,32 @@ HWY_EXPORT(silu_multiply_range);
 HWY_EXPORT(gelu_tanh_range);
 
 void gelu(std::span<const float> x, std::span<float> y, Gelu kind, core::ThreadPool& pool) {
-  if (x.size() != y.size()) throw core::Error(core::Code::invalid_argument, "x and y differ in size").in("gelu");
-  pool.for_range(static_cast<std::int64_t>(x.size()), 4096, [&](std::int64_t begin, std::int64_t end) {
-    if (kind == Gelu::tanh) {
-      HWY_DYNAMIC_DISPATCH(gelu_tanh_range)(x.data() + begin, y.data() + begin, end - begin);
-      return;
-    }
-    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-      const double z = static_cast<double>(x[i]);
-      y[i] = static_cast<float>(0.5 * z * (1.0 + std::erf(z * 0.70710678118654752)));
-    }
-  });
+  if (x.size() != y.size())
+    throw core::Error(core::Code::invalid_argument, "x and y differ in size").in("gelu");
+  pool.for_range(
+      static_cast<std::int64_t>(x.size()), 4096, [&](std::int64_t begin, std::int64_t end) {
+        if (kind == Gelu::tanh) {
+          HWY_DYNAMIC_DISPATCH(gelu_tanh_range)(x.data() + begin, y.data() + begin, end - begin);
+          return;
+        }
+        for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+          const double z = static_cast<double>(x[i]);
+          y[i] = static_cast<float>(0.5 * z * (1.0 + std::erf(z * 0.70710678118654752)));
+        }
+      });
 }
 
 void silu_multiply(std::span<const float> gate, std::span<const float> up, std::span<float> out,
                    core::ThreadPool& pool) {
   if (gate.size() != up.size() || gate.size() != out.size()) {
-    throw core::Error(core::Code::invalid_argument, "gate, up and out differ in size").in("silu_multiply");
+    throw core::Error(core::Code::invalid_argument, "gate, up and out differ in size")
+        .in("silu_multiply");
   }
-  pool.for_range(static_cast<std::int64_t>(gate.size()), 4096, [&](std::int64_t begin, std::int64_t end) {
-    HWY_DYNAMIC_DISPATCH(silu_multiply_range)(gate.data() + begin, up.data() + begin, out.data() + begin, end - begin);
-  });
+  pool.for_range(static_cast<std::int64_t>(gate.size()), 4096,
+                 [&](std::int64_t begin, std::int64_t end) {
+                   HWY_DYNAMIC_DISPATCH(silu_multiply_range)
+                   (gate.data() + begin, up.data() + begin, out.data() + begin, end - begin);
+                 });
 }
 
 }  // namespace rose::kernels

@@ -29,13 +29,14 @@ inline constexpr std::int64_t max_query_rows = 16;
 struct KeySource {
   const float *k = nullptr, *v = nullptr;  // packed: key j at k + j * stride
   std::int64_t stride = 0;
-  const KvView* view = nullptr;            // or paged
+  const KvView* view = nullptr;  // or paged
   int layer = 0, head = 0;
   std::int64_t sequence = 0;
   std::int64_t head_dim = 0;
 
   /// Point rows[j] at key (or value) first + j, decoding 16-bit types into scratch [count, head_dim].
-  void gather(bool values, std::int64_t first, std::int64_t count, float* scratch, const float** rows) const {
+  void gather(bool values, std::int64_t first, std::int64_t count, float* scratch,
+              const float** rows) const {
     for (std::int64_t j = 0; j < count; ++j) {
       if (view == nullptr) {
         rows[j] = (values ? v : k) + (first + j) * stride;
@@ -75,8 +76,8 @@ namespace rose::kernels::HWY_NAMESPACE {
 // Score one query against a tile of keys.
 
 /// scores[j] = scale * (q . keys[j]), each dot product in sixteen lanes.
-HWY_INLINE void score_tile(const float* q, const float* const* keys, std::int64_t count, std::int64_t head_dim,
-                           float scale, float* scores) {
+HWY_INLINE void score_tile(const float* q, const float* const* keys, std::int64_t count,
+                           std::int64_t head_dim, float scale, float* scores) {
   std::int64_t j = 0;
   for (; j + 4 <= count; j += 4) {
     Sum16 s[4] = {zero16(), zero16(), zero16(), zero16()};
@@ -98,7 +99,8 @@ HWY_INLINE void score_tile(const float* q, const float* const* keys, std::int64_
     Sum16 s = zero16();
     for (std::int64_t d = 0; d < head_dim; d += width) {
       const int p = static_cast<int>(d / width) % parts;
-      s.part[p] = fma(load_some(q + d, head_dim - d), load_some(keys[j] + d, head_dim - d), s.part[p]);
+      s.part[p] =
+          fma(load_some(q + d, head_dim - d), load_some(keys[j] + d, head_dim - d), s.part[p]);
     }
     scores[j] = total(s) * scale;
   }
@@ -135,8 +137,8 @@ HWY_INLINE float soften(float* scores, std::int64_t count, Running& state) {
 
 /// out = out * rescale, then out += weights[j] * values[j] for ascending j. Each element is its own chain.
 template <int N>
-HWY_INLINE void add_values_at(const float* weights, const float* const* values, std::int64_t count, float rescale,
-                              float* out, std::int64_t d) {
+HWY_INLINE void add_values_at(const float* weights, const float* const* values, std::int64_t count,
+                              float rescale, float* out, std::int64_t d) {
   Vec o[N];
   HWY_UNROLL(8)
   for (int i = 0; i < N; ++i) o[i] = hn::Mul(load(out + d + i * width), set(rescale));
@@ -150,11 +152,13 @@ HWY_INLINE void add_values_at(const float* weights, const float* const* values, 
   for (int i = 0; i < N; ++i) store(o[i], out + d + i * width);
 }
 
-HWY_INLINE void add_values(const float* weights, const float* const* values, std::int64_t count, float rescale,
-                           std::int64_t head_dim, float* out) {
+HWY_INLINE void add_values(const float* weights, const float* const* values, std::int64_t count,
+                           float rescale, std::int64_t head_dim, float* out) {
   std::int64_t d = 0;
-  for (; d + 8 * width <= head_dim; d += 8 * width) add_values_at<8>(weights, values, count, rescale, out, d);
-  for (; d + width <= head_dim; d += width) add_values_at<1>(weights, values, count, rescale, out, d);
+  for (; d + 8 * width <= head_dim; d += 8 * width)
+    add_values_at<8>(weights, values, count, rescale, out, d);
+  for (; d + width <= head_dim; d += width)
+    add_values_at<1>(weights, values, count, rescale, out, d);
   for (; d < head_dim; ++d) {
     float o = out[d] * rescale;
     for (std::int64_t j = 0; j < count; ++j) o = std::fma(weights[j], values[j][d], o);
@@ -165,8 +169,8 @@ HWY_INLINE void add_values(const float* weights, const float* const* values, std
 // Walk the keys tile by tile, close a split every 512, merge left to right.
 
 /// Queries that share a key-value head: at most max_query_rows of them.
-void attend_rows(const QueryRow* rows, std::int64_t row_count, const KeySource& source, std::int64_t head_dim,
-                 float scale) {
+void attend_rows(const QueryRow* rows, std::int64_t row_count, const KeySource& source,
+                 std::int64_t head_dim, float scale) {
   const std::int64_t tile = numerics::key_tile_of(head_dim);
   const float *keys[numerics::key_tile], *values[numerics::key_tile];
   HWY_ALIGN float scratch[2][numerics::key_tile * max_head_dim / 2];  // 128 x 128 or 64 x 256
@@ -179,9 +183,11 @@ void attend_rows(const QueryRow* rows, std::int64_t row_count, const KeySource& 
   }
 
   const auto close_split = [&](std::int64_t r) {
-    if (running[r].sum == 0.0f && running[r].max == Running{}.max) return;  // this query ended before the split
+    if (running[r].sum == 0.0f && running[r].max == Running{}.max)
+      return;  // this query ended before the split
     const float common = std::max(merged[r].max, running[r].max);
-    const float left = kernels::exp(merged[r].max - common), right = kernels::exp(running[r].max - common);
+    const float left = kernels::exp(merged[r].max - common),
+                right = kernels::exp(running[r].max - common);
     for (std::int64_t d = 0; d < head_dim; ++d) {
       closed[r][d] = closed[r][d] * left + open[r][d] * right;
       open[r][d] = 0.0f;
@@ -217,7 +223,8 @@ void attend_rows(const QueryRow* rows, std::int64_t row_count, const KeySource& 
     close_split(r);
     for (std::int64_t d = 0; d < head_dim; ++d) rows[r].out[d] = closed[r][d] / merged[r].sum;
     if (rows[r].lse != nullptr) {
-      *rows[r].lse = merged[r].max + static_cast<float>(std::log(static_cast<double>(merged[r].sum)));
+      *rows[r].lse =
+          merged[r].max + static_cast<float>(std::log(static_cast<double>(merged[r].sum)));
     }
   }
 }
@@ -240,19 +247,23 @@ namespace {
 /// Calls attend_rows for every (row of the batch, block of its tokens, key-value head).
 /// limit(t, i) is how many keys token t, the i-th of its row, may see.
 template <class Limit, class Source>
-void attend(std::span<const float> q, std::span<const std::int32_t> row_offsets, const AttentionShape& shape,
-            std::span<float> out, std::span<float> lse, core::ThreadPool& pool, const Limit& limit,
-            const Source& source) {
+void attend(std::span<const float> q, std::span<const std::int32_t> row_offsets,
+            const AttentionShape& shape, std::span<float> out, std::span<float> lse,
+            core::ThreadPool& pool, const Limit& limit, const Source& source) {
   const std::int64_t group = shape.heads / shape.kv_heads;
   const std::int64_t per_call = std::min(group, max_query_rows);
   const std::int64_t block = std::max<std::int64_t>(1, max_query_rows / group);  // tokens per block
-  const auto length = [&](std::size_t s) -> std::int64_t { return row_offsets[s + 1] - row_offsets[s]; };
+  const auto length = [&](std::size_t s) -> std::int64_t {
+    return row_offsets[s + 1] - row_offsets[s];
+  };
   std::int64_t blocks = 0;
-  for (std::size_t s = 0; s + 1 < row_offsets.size(); ++s) blocks += (length(s) + block - 1) / block;
+  for (std::size_t s = 0; s + 1 < row_offsets.size(); ++s)
+    blocks += (length(s) + block - 1) / block;
   const std::int64_t units = blocks * shape.kv_heads;
   pool.for_range(units, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t u = begin; u < end; ++u) {
-      const std::int64_t unit = u % 2 == 0 ? u / 2 : units - 1 - u / 2;  // later tokens see more keys
+      const std::int64_t unit =
+          u % 2 == 0 ? u / 2 : units - 1 - u / 2;  // later tokens see more keys
       std::int64_t b = unit / shape.kv_heads;
       const std::int64_t kv_head = unit % shape.kv_heads;
       std::size_t s = 0;
@@ -266,7 +277,8 @@ void attend(std::span<const float> q, std::span<const std::int32_t> row_offsets,
           const std::int64_t t = row_offsets[s] + i;
           for (std::int64_t g = h; g < std::min(h + per_call, (kv_head + 1) * group); ++g) {
             const std::int64_t at = t * shape.heads + g;
-            rows[count++] = {q.data() + at * shape.head_dim, limit(t, i), out.data() + at * shape.head_dim,
+            rows[count++] = {q.data() + at * shape.head_dim, limit(t, i),
+                             out.data() + at * shape.head_dim,
                              lse.empty() ? nullptr : lse.data() + at};
           }
         }
@@ -283,30 +295,37 @@ void check(const AttentionShape& shape, std::size_t q, std::size_t out, std::siz
     throw core::Error(core::Code::invalid_argument, std::move(message)).in("attention");
   };
   if (shape.heads <= 0 || shape.kv_heads <= 0 || shape.heads % shape.kv_heads != 0) {
-    fail(fmt::format("{} query heads do not divide over {} key-value heads", shape.heads, shape.kv_heads));
+    fail(fmt::format("{} query heads do not divide over {} key-value heads", shape.heads,
+                     shape.kv_heads));
   }
   if (shape.head_dim <= 0 || shape.head_dim > max_head_dim) {
     fail(fmt::format("head dimension {} is outside [1, {}]", shape.head_dim, max_head_dim));
   }
-  if (row_offsets.empty() || row_offsets.front() != 0 || !std::is_sorted(row_offsets.begin(), row_offsets.end())) {
+  if (row_offsets.empty() || row_offsets.front() != 0 ||
+      !std::is_sorted(row_offsets.begin(), row_offsets.end())) {
     fail("row offsets must ascend from 0");
   }
   const auto tokens = static_cast<std::size_t>(row_offsets.back());
   const auto heads = static_cast<std::size_t>(shape.heads);
-  if (q != tokens * heads * static_cast<std::size_t>(shape.head_dim) || out != q || (lse != 0 && lse != tokens * heads)) {
+  if (q != tokens * heads * static_cast<std::size_t>(shape.head_dim) || out != q ||
+      (lse != 0 && lse != tokens * heads)) {
     fail(fmt::format("q holds {} and out {} values for {} tokens", q, out, tokens));
   }
 }
-void check(const KvView& kv, const AttentionShape& shape, std::span<const std::int32_t> positions, std::int32_t tokens) {
+void check(const KvView& kv, const AttentionShape& shape, std::span<const std::int32_t> positions,
+           std::int32_t tokens) {
   if (kv.kv_heads != shape.kv_heads || kv.head_dim != shape.head_dim) {
-    throw core::Error(core::Code::invalid_argument, "the cache was made for other heads").in("attention");
+    throw core::Error(core::Code::invalid_argument, "the cache was made for other heads")
+        .in("attention");
   }
   if (positions.size() != static_cast<std::size_t>(tokens)) {
-    throw core::Error(core::Code::invalid_argument, "one position per token is needed").in("attention");
+    throw core::Error(core::Code::invalid_argument, "one position per token is needed")
+        .in("attention");
   }
   for (const std::int32_t p : positions) {
     if (p < 0 || p >= kv.capacity()) {
-      throw core::Error(core::Code::out_of_range, fmt::format("position {} is outside a cache of {}", p, kv.capacity()))
+      throw core::Error(core::Code::out_of_range,
+                        fmt::format("position {} is outside a cache of {}", p, kv.capacity()))
           .in("attention");
     }
   }
@@ -321,27 +340,35 @@ void attention(std::span<const float> q, std::span<const float> k, std::span<con
   check(shape, q.size(), out.size(), lse.size(), row_offsets);
   const std::int64_t stride = shape.kv_heads * shape.head_dim;
   if (k.size() != static_cast<std::size_t>(row_offsets.back() * stride) || v.size() != k.size()) {
-    throw core::Error(core::Code::invalid_argument, "k and v do not hold one row per token").in("attention");
+    throw core::Error(core::Code::invalid_argument, "k and v do not hold one row per token")
+        .in("attention");
   }
   attend(
       q, row_offsets, shape, out, lse, pool, [](std::int64_t, std::int64_t i) { return i + 1; },
       [&](std::size_t s, std::int64_t head) {
         const std::int64_t at = row_offsets[s] * stride + head * shape.head_dim;
-        return KeySource{.k = k.data() + at, .v = v.data() + at, .stride = stride, .head_dim = shape.head_dim};
+        return KeySource{
+            .k = k.data() + at, .v = v.data() + at, .stride = stride, .head_dim = shape.head_dim};
       });
 }
 
-void attention(std::span<const float> q, const KvView& kv, int layer, std::span<const std::int32_t> row_offsets,
-               std::span<const std::int32_t> positions, const AttentionShape& shape,
-               std::span<float> out, std::span<float> lse, core::ThreadPool& pool) {
+void attention(std::span<const float> q, const KvView& kv, int layer,
+               std::span<const std::int32_t> row_offsets, std::span<const std::int32_t> positions,
+               const AttentionShape& shape, std::span<float> out, std::span<float> lse,
+               core::ThreadPool& pool) {
   check(shape, q.size(), out.size(), lse.size(), row_offsets);
   check(kv, shape, positions, row_offsets.back());
   attend(
       q, row_offsets, shape, out, lse, pool,
-      [&](std::int64_t t, std::int64_t) -> std::int64_t { return positions[static_cast<std::size_t>(t)] + 1; },
+      [&](std::int64_t t, std::int64_t) -> std::int64_t {
+        return positions[static_cast<std::size_t>(t)] + 1;
+      },
       [&](std::size_t s, std::int64_t head) {
-        return KeySource{.view = &kv, .layer = layer, .head = static_cast<int>(head),
-                         .sequence = static_cast<std::int64_t>(s), .head_dim = shape.head_dim};
+        return KeySource{.view = &kv,
+                         .layer = layer,
+                         .head = static_cast<int>(head),
+                         .sequence = static_cast<std::int64_t>(s),
+                         .head_dim = shape.head_dim};
       });
 }
 
@@ -363,21 +390,26 @@ void store_row(const float* from, void* to, DType dtype, std::int64_t at, std::i
 void kv_append(std::span<const float> k, std::span<const float> v, const KvView& kv, int layer,
                std::span<const std::int32_t> row_offsets, std::span<const std::int32_t> positions,
                core::ThreadPool& pool) {
-  const AttentionShape shape{.heads = kv.kv_heads, .kv_heads = kv.kv_heads, .head_dim = kv.head_dim};
+  const AttentionShape shape{
+      .heads = kv.kv_heads, .kv_heads = kv.kv_heads, .head_dim = kv.head_dim};
   check(shape, k.size(), v.size(), 0, row_offsets);
   check(kv, shape, positions, row_offsets.back());
-  pool.for_range(static_cast<std::int64_t>(row_offsets.size()) - 1, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t s = begin; s < end; ++s) {
-      for (auto t = row_offsets[static_cast<std::size_t>(s)]; t < row_offsets[static_cast<std::size_t>(s) + 1]; ++t) {
-        for (int h = 0; h < kv.kv_heads; ++h) {
-          const std::int64_t from = (static_cast<std::int64_t>(t) * kv.kv_heads + h) * kv.head_dim;
-          const std::int64_t to = kv.offset(layer, s, h, positions[static_cast<std::size_t>(t)]);
-          store_row(k.data() + from, kv.k, kv.dtype, to, kv.head_dim);
-          store_row(v.data() + from, kv.v, kv.dtype, to, kv.head_dim);
-        }
-      }
-    }
-  });
+  pool.for_range(static_cast<std::int64_t>(row_offsets.size()) - 1, 1,
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t s = begin; s < end; ++s) {
+                     for (auto t = row_offsets[static_cast<std::size_t>(s)];
+                          t < row_offsets[static_cast<std::size_t>(s) + 1]; ++t) {
+                       for (int h = 0; h < kv.kv_heads; ++h) {
+                         const std::int64_t from =
+                             (static_cast<std::int64_t>(t) * kv.kv_heads + h) * kv.head_dim;
+                         const std::int64_t to =
+                             kv.offset(layer, s, h, positions[static_cast<std::size_t>(t)]);
+                         store_row(k.data() + from, kv.k, kv.dtype, to, kv.head_dim);
+                         store_row(v.data() + from, kv.v, kv.dtype, to, kv.head_dim);
+                       }
+                     }
+                   }
+                 });
 }
 
 }  // namespace rose::kernels

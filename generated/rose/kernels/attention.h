@@ -26,9 +26,10 @@ void attention(std::span<const float> q, std::span<const float> k, std::span<con
 
 /// The same through a cache: the query at absolute position p of sequence s (row s of row_offsets and of the
 /// page table) attends to the cached keys 0 .. p, which must have been appended. The bits equal the packed form's.
-void attention(std::span<const float> q, const KvView& kv, int layer, std::span<const std::int32_t> row_offsets,
-               std::span<const std::int32_t> positions, const AttentionShape& shape,
-               std::span<float> out, std::span<float> lse, core::ThreadPool& pool);
+void attention(std::span<const float> q, const KvView& kv, int layer,
+               std::span<const std::int32_t> row_offsets, std::span<const std::int32_t> positions,
+               const AttentionShape& shape, std::span<float> out, std::span<float> lse,
+               core::ThreadPool& pool);
 
 /// Write k and v [T, Hkv, D] of the batch's tokens into the cache at their positions, rounded to its type.
 void kv_append(std::span<const float> k, std::span<const float> v, const KvView& kv, int layer,

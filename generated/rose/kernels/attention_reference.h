@@ -14,8 +14,8 @@ namespace rose::kernels::reference {
 
 /// q [D] against keys and values [n][D]: tiles of 128 into a running split, splits of 512 merged left to right.
 template <class Row, class Exp>
-void attend(std::span<const float> q, std::int64_t n, const Row& key, const Row& value, float scale, const Exp& exp,
-            std::span<float> out) {
+void attend(std::span<const float> q, std::int64_t n, const Row& key, const Row& value, float scale,
+            const Exp& exp, std::span<float> out) {
   struct State {
     float max = -INFINITY, sum = 0.0f;
     std::array<float, 256> o{};

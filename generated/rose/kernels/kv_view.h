@@ -29,7 +29,8 @@ struct KvView {
   /// Element offset of one key (and of its value) from the base pointer.
   std::int64_t offset(int layer, std::int64_t sequence, int kv_head, std::int64_t position) const {
     const std::int64_t page = page_table[sequence * table_stride + position / page_size];
-    return (((layer * pages + page) * kv_heads + kv_head) * page_size + position % page_size) * head_dim;
+    return (((layer * pages + page) * kv_heads + kv_head) * page_size + position % page_size) *
+           head_dim;
   }
 };
 

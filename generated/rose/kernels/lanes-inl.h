@@ -39,9 +39,15 @@ HWY_INLINE Vec fma(Vec a, Vec b, Vec c) {
 #endif
 }
 
-HWY_INLINE Vec set(float x) { return hn::Set(Tag(), x); }
-HWY_INLINE Vec load(const float* p) { return hn::LoadU(Tag(), p); }
-HWY_INLINE void store(Vec v, float* p) { hn::StoreU(v, Tag(), p); }
+HWY_INLINE Vec set(float x) {
+  return hn::Set(Tag(), x);
+}
+HWY_INLINE Vec load(const float* p) {
+  return hn::LoadU(Tag(), p);
+}
+HWY_INLINE void store(Vec v, float* p) {
+  hn::StoreU(v, Tag(), p);
+}
 
 // Add sixteen lanes in a fixed tree.
 

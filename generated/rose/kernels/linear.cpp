@@ -41,16 +41,19 @@ HWY_INLINE void widen_nibbles(const std::uint8_t* q, float d, float shift, float
 void widen(DType dtype, const std::byte* from, float* out, std::int64_t count) {
   if (dtype == DType::q4_1) {
     const auto* block = reinterpret_cast<const BlockQ4_1*>(from);
-    for (std::int64_t i = 0; i < count; i += 32, ++block) widen_nibbles(block->q, to_float(block->d), 0.0f, to_float(block->m), out + i);
+    for (std::int64_t i = 0; i < count; i += 32, ++block)
+      widen_nibbles(block->q, to_float(block->d), 0.0f, to_float(block->m), out + i);
   } else if (dtype == DType::q4_0) {
     const auto* block = reinterpret_cast<const BlockQ4_0*>(from);
-    for (std::int64_t i = 0; i < count; i += 32, ++block) widen_nibbles(block->q, to_float(block->d), -8.0f, 0.0f, out + i);
+    for (std::int64_t i = 0; i < count; i += 32, ++block)
+      widen_nibbles(block->q, to_float(block->d), -8.0f, 0.0f, out + i);
   } else if (dtype == DType::q8_0) {
     const hn::Rebind<std::int8_t, Tag> bytes;
     const auto* block = reinterpret_cast<const BlockQ8_0*>(from);
     for (std::int64_t i = 0; i < count; i += 32, ++block) {
       const Vec d = set(to_float(block->d));
-      for (std::int64_t j = 0; j < 32; j += width) store(hn::Mul(to_floats(hn::LoadU(bytes, block->q + j)), d), out + i + j);
+      for (std::int64_t j = 0; j < 32; j += width)
+        store(hn::Mul(to_floats(hn::LoadU(bytes, block->q + j)), d), out + i + j);
     }
   } else {
     dequantize_row(dtype, from, out, count);
@@ -61,7 +64,8 @@ void widen(DType dtype, const std::byte* from, float* out, std::int64_t count) {
 
 /// sums[r * C + c] += x[r] . w[c] over `count` elements: R rows of activations against C rows of weights.
 template <int R, int C>
-HWY_INLINE void accumulate(const float* const* x, const float* const* w, std::int64_t count, Sum16* sums) {
+HWY_INLINE void accumulate(const float* const* x, const float* const* w, std::int64_t count,
+                           Sum16* sums) {
   Sum16 s[R * C];
   HWY_UNROLL(8)
   for (int i = 0; i < R * C; ++i) s[i] = sums[i];
@@ -93,12 +97,12 @@ HWY_INLINE void accumulate(const float* const* x, const float* const* w, std::in
 }
 
 // Compute a range of output columns, decoding each weight row once per block of rows.
-inline constexpr std::int64_t chunk = 1024;   // weights decoded at a time: 4 KiB of stack per row
+inline constexpr std::int64_t chunk = 1024;    // weights decoded at a time: 4 KiB of stack per row
 inline constexpr std::int64_t row_block = 24;  // rows of x that share a decoded weight row
 
 template <int C>
-HWY_INLINE void columns(const float* x, std::int64_t rows, const MatrixView& w, std::int64_t n, const float* bias,
-                        float* y) {
+HWY_INLINE void columns(const float* x, std::int64_t rows, const MatrixView& w, std::int64_t n,
+                        const float* bias, float* y) {
   HWY_ALIGN float decoded[C][chunk];
   Sum16 sums[row_block * C];
   for (std::int64_t i = 0; i < rows * C; ++i) sums[i] = zero16();
@@ -161,26 +165,32 @@ HWY_EXPORT(linear_range);
 void linear(std::span<const float> x, std::int64_t m, const MatrixView& w, const float* bias,
             std::span<float> y, core::ThreadPool& pool) {
   const auto fits = [](std::size_t size, std::int64_t rows, std::int64_t cols) {
-    return rows >= 0 && cols >= 0 && size == static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
+    return rows >= 0 && cols >= 0 &&
+           size == static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
   };
   if (!fits(x.size(), m, w.cols) || !fits(y.size(), m, w.rows)) {
-    throw core::Error(core::Code::invalid_argument,
-                      fmt::format("x holds {} and y {} values for {} rows through a [{}, {}] matrix", x.size(), y.size(), m,
-                                  w.rows, w.cols))
+    throw core::Error(
+        core::Code::invalid_argument,
+        fmt::format("x holds {} and y {} values for {} rows through a [{}, {}] matrix", x.size(),
+                    y.size(), m, w.rows, w.cols))
         .in("linear");
   }
   const std::int64_t work = std::max<std::int64_t>(1, m * w.cols);
-  const std::int64_t grain = std::max<std::int64_t>(4, 65'536 / work);  // a few microseconds at least
+  const std::int64_t grain =
+      std::max<std::int64_t>(4, 65'536 / work);  // a few microseconds at least
   pool.for_range(w.rows, grain, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(linear_range)(x.data(), m, w, bias, y.data(), begin, end);
   });
 }
 
 void add(std::span<float> x, std::span<const float> y, core::ThreadPool& pool) {
-  if (x.size() != y.size()) throw core::Error(core::Code::invalid_argument, "operands differ in size").in("add");
-  pool.for_range(static_cast<std::int64_t>(x.size()), 16'384, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) x[static_cast<std::size_t>(i)] += y[static_cast<std::size_t>(i)];
-  });
+  if (x.size() != y.size())
+    throw core::Error(core::Code::invalid_argument, "operands differ in size").in("add");
+  pool.for_range(static_cast<std::int64_t>(x.size()), 16'384,
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t i = begin; i < end; ++i)
+                     x[static_cast<std::size_t>(i)] += y[static_cast<std::size_t>(i)];
+                 });
 }
 
 }  // namespace rose::kernels

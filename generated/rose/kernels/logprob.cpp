@@ -27,9 +27,11 @@ float logsumexp_row(const float* x, std::int64_t count) {
     const std::int64_t n = std::min<std::int64_t>(numerics::logsumexp_tile, count - first);
     const float* tile = x + first;
     float tile_highest = tile[0];
-    for (std::int64_t j = 1; j < n; ++j) tile_highest = tile[j] > tile_highest ? tile[j] : tile_highest;
+    for (std::int64_t j = 1; j < n; ++j)
+      tile_highest = tile[j] > tile_highest ? tile[j] : tile_highest;
     const float common = std::max(highest, tile_highest);
-    if (common == -std::numeric_limits<float>::infinity()) continue;  // nothing but masked columns so far
+    if (common == -std::numeric_limits<float>::infinity())
+      continue;  // nothing but masked columns so far
     Sum16 s = zero16();
     for (std::int64_t j = 0; j < n; j += width) {
       const int p = static_cast<int>(j / width) % parts;
@@ -56,18 +58,22 @@ namespace rose::kernels {
 // Subtract the row's log-sum-exp from the token's logit.
 HWY_EXPORT(logsumexp_row);
 
-void token_logprob(std::span<const float> logits, std::int64_t rows, std::span<const std::int32_t> targets,
-                   std::span<float> out, std::span<float> lse, core::ThreadPool& pool) {
+void token_logprob(std::span<const float> logits, std::int64_t rows,
+                   std::span<const std::int32_t> targets, std::span<float> out,
+                   std::span<float> lse, core::ThreadPool& pool) {
   const auto n = static_cast<std::size_t>(rows);
   if (rows < 0 || targets.size() != n || out.size() != n || (!lse.empty() && lse.size() != n) ||
       (n != 0 && logits.size() % n != 0)) {
-    throw core::Error(core::Code::invalid_argument, "one target and one result per row of logits").in("token_logprob");
+    throw core::Error(core::Code::invalid_argument, "one target and one result per row of logits")
+        .in("token_logprob");
   }
   if (n == 0) return;
   const auto vocab = static_cast<std::int64_t>(logits.size() / n);
   for (const std::int32_t t : targets) {
     if (t < 0 || t >= vocab) {
-      throw core::Error(core::Code::out_of_range, fmt::format("token id {} is outside [0, {})", t, vocab)).in("targets");
+      throw core::Error(core::Code::out_of_range,
+                        fmt::format("token id {} is outside [0, {})", t, vocab))
+          .in("targets");
     }
   }
   pool.for_range(rows, 1, [&](std::int64_t begin, std::int64_t end) {

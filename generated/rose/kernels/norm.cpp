@@ -60,12 +60,14 @@ HWY_EXPORT(row_squares);
 // Divide each row by its root mean square.
 namespace {
 
-std::int64_t checked_width(std::size_t x, std::int64_t m, std::size_t weight, std::size_t y, std::size_t statistic,
-                           std::string_view where) {
+std::int64_t checked_width(std::size_t x, std::int64_t m, std::size_t weight, std::size_t y,
+                           std::size_t statistic, std::string_view where) {
   const auto rows = static_cast<std::size_t>(m);
-  if (m < 0 || weight == 0 || x != rows * weight || y != x || (statistic != 0 && statistic != rows)) {
-    throw core::Error(core::Code::invalid_argument,
-                      fmt::format("x holds {} and y {} values for {} rows of width {}", x, y, m, weight))
+  if (m < 0 || weight == 0 || x != rows * weight || y != x ||
+      (statistic != 0 && statistic != rows)) {
+    throw core::Error(
+        core::Code::invalid_argument,
+        fmt::format("x holds {} and y {} values for {} rows of width {}", x, y, m, weight))
         .in(std::string(where));
   }
   return static_cast<std::int64_t>(weight);
@@ -75,33 +77,40 @@ std::int64_t checked_width(std::size_t x, std::int64_t m, std::size_t weight, st
 
 void rmsnorm(std::span<const float> x, std::int64_t m, std::span<const float> weight, float eps,
              std::span<float> y, std::span<float> inv_rms, core::ThreadPool& pool) {
-  const std::int64_t c = checked_width(x.size(), m, weight.size(), y.size(), inv_rms.size(), "rmsnorm");
+  const std::int64_t c =
+      checked_width(x.size(), m, weight.size(), y.size(), inv_rms.size(), "rmsnorm");
   pool.for_range(m, 1 + 16'384 / c, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const float* in = x.data() + r * c;
       float* out = y.data() + r * c;
-      const float mean_square = HWY_DYNAMIC_DISPATCH(row_squares)(in, c, 0.0f) / static_cast<float>(c);
+      const float mean_square =
+          HWY_DYNAMIC_DISPATCH(row_squares)(in, c, 0.0f) / static_cast<float>(c);
       const float inv = 1.0f / std::sqrt(mean_square + eps);
-      for (std::int64_t i = 0; i < c; ++i) out[i] = in[i] * inv * weight[static_cast<std::size_t>(i)];
+      for (std::int64_t i = 0; i < c; ++i)
+        out[i] = in[i] * inv * weight[static_cast<std::size_t>(i)];
       if (!inv_rms.empty()) inv_rms[static_cast<std::size_t>(r)] = inv;
     }
   });
 }
 
 // Centre each row first, as GPT-2 does.
-void layernorm(std::span<const float> x, std::int64_t m, std::span<const float> weight, std::span<const float> bias,
-               float eps, std::span<float> y, std::span<float> mean, std::span<float> inv_std,
-               core::ThreadPool& pool) {
-  const std::int64_t c = checked_width(x.size(), m, weight.size(), y.size(), inv_std.size(), "layernorm");
+void layernorm(std::span<const float> x, std::int64_t m, std::span<const float> weight,
+               std::span<const float> bias, float eps, std::span<float> y, std::span<float> mean,
+               std::span<float> inv_std, core::ThreadPool& pool) {
+  const std::int64_t c =
+      checked_width(x.size(), m, weight.size(), y.size(), inv_std.size(), "layernorm");
   if (bias.size() != weight.size() || mean.size() != inv_std.size()) {
-    throw core::Error(core::Code::invalid_argument, "weight and bias, or mean and inv_std, differ in size").in("layernorm");
+    throw core::Error(core::Code::invalid_argument,
+                      "weight and bias, or mean and inv_std, differ in size")
+        .in("layernorm");
   }
   pool.for_range(m, 1 + 16'384 / c, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const float* in = x.data() + r * c;
       float* out = y.data() + r * c;
       const float centre = HWY_DYNAMIC_DISPATCH(row_sum)(in, c) / static_cast<float>(c);
-      const float variance = HWY_DYNAMIC_DISPATCH(row_squares)(in, c, centre) / static_cast<float>(c);
+      const float variance =
+          HWY_DYNAMIC_DISPATCH(row_squares)(in, c, centre) / static_cast<float>(c);
       const float inv = 1.0f / std::sqrt(variance + eps);
       for (std::int64_t i = 0; i < c; ++i) {
         const auto j = static_cast<std::size_t>(i);

@@ -17,8 +17,8 @@ void rmsnorm(std::span<const float> x, std::int64_t m, std::span<const float> we
 
 /// y = (x - mean) / sqrt(var + eps) * weight + bias, with the biased variance; weight and bias are [C].
 /// mean and inv_std [M], when not empty, receive the row statistics. y may be x.
-void layernorm(std::span<const float> x, std::int64_t m, std::span<const float> weight, std::span<const float> bias,
-               float eps, std::span<float> y, std::span<float> mean, std::span<float> inv_std,
-               core::ThreadPool& pool);
+void layernorm(std::span<const float> x, std::int64_t m, std::span<const float> weight,
+               std::span<const float> bias, float eps, std::span<float> y, std::span<float> mean,
+               std::span<float> inv_std, core::ThreadPool& pool);
 
 }  // namespace rose::kernels

@@ -21,6 +21,8 @@ inline constexpr int key_split = 512;
 inline constexpr int logsumexp_tile = 128;
 
 /// Wide heads take half as many keys at a time.
-constexpr int key_tile_of(std::int64_t head_dim) { return head_dim >= 256 ? 64 : key_tile; }
+constexpr int key_tile_of(std::int64_t head_dim) {
+  return head_dim >= 256 ? 64 : key_tile;
+}
 
 }  // namespace rose::kernels::numerics

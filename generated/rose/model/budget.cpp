@@ -18,8 +18,10 @@ std::int64_t parameter_count(const Config& config) {
 }
 
 std::int64_t matrix_parameters(const Config& config) {
-  const std::int64_t attention = 2 * (config.heads + config.kv_heads) * config.head_dim * config.hidden;
-  const std::int64_t feed_forward = (config.family == Family::gpt2 ? 2 : 3) * config.ffn * config.hidden;
+  const std::int64_t attention =
+      2 * (config.heads + config.kv_heads) * config.head_dim * config.hidden;
+  const std::int64_t feed_forward =
+      (config.family == Family::gpt2 ? 2 : 3) * config.ffn * config.hidden;
   return config.layers * (attention + feed_forward) + config.vocab_size * config.hidden;
 }
 
@@ -28,8 +30,10 @@ std::int64_t kv_bytes_per_token(const Config& config, std::int64_t element_bytes
 }
 
 std::int64_t forward_flops(const Config& config, std::int64_t context, bool head) {
-  const std::int64_t products = matrix_parameters(config) - (head ? 0 : config.vocab_size * config.hidden);
-  const std::int64_t attention = config.layers * 2 * config.heads * config.head_dim * context;  // scores, values
+  const std::int64_t products =
+      matrix_parameters(config) - (head ? 0 : config.vocab_size * config.hidden);
+  const std::int64_t attention =
+      config.layers * 2 * config.heads * config.head_dim * context;  // scores, values
   return 2 * (products + attention);
 }
 

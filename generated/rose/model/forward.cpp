@@ -21,7 +21,9 @@ namespace rose::model {
 namespace {
 
 // Cut one buffer into many.
-std::size_t count(std::int64_t n) { return static_cast<std::size_t>(n); }
+std::size_t count(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
 
 /// Hands out consecutive spans; the first pass, over an empty buffer, only measures.
 class Carver {
@@ -55,7 +57,8 @@ void check(const Config& config, const Batch& batch, std::span<float> hidden) {
     throw core::Error(core::Code::invalid_argument, std::move(message)).in("forward");
   };
   const std::size_t tokens = batch.ids.size();
-  if (batch.row_offsets.empty() || batch.row_offsets.front() != 0 || batch.positions.size() != tokens ||
+  if (batch.row_offsets.empty() || batch.row_offsets.front() != 0 ||
+      batch.positions.size() != tokens ||
       static_cast<std::size_t>(batch.row_offsets.back()) != tokens ||
       !std::is_sorted(batch.row_offsets.begin(), batch.row_offsets.end())) {
     fail("ids, positions and row offsets do not describe the same tokens");
@@ -63,27 +66,31 @@ void check(const Config& config, const Batch& batch, std::span<float> hidden) {
   if (hidden.size() != tokens * count(config.hidden)) fail("hidden must hold one row per token");
   for (std::size_t s = 0; s + 1 < batch.row_offsets.size(); ++s) {
     for (auto t = count(batch.row_offsets[s]); t + 1 < count(batch.row_offsets[s + 1]); ++t) {
-      if (batch.positions[t + 1] != batch.positions[t] + 1) fail("positions must be consecutive within a sequence");
+      if (batch.positions[t + 1] != batch.positions[t] + 1)
+        fail("positions must be consecutive within a sequence");
     }
   }
   for (const std::int32_t p : batch.positions) {
     if (p < 0 || p >= config.max_positions) {
-      throw core::Error(core::Code::out_of_range,
-                        fmt::format("position {} is outside the model's {} positions", p, config.max_positions))
+      throw core::Error(
+          core::Code::out_of_range,
+          fmt::format("position {} is outside the model's {} positions", p, config.max_positions))
           .in("forward");
     }
   }
 }
 
 // Normalise as the family does.
-void normalise(const Config& config, std::span<const float> x, const float* weight, const float* bias,
-               std::span<float> y, std::span<float> mean, std::span<float> inv, core::ThreadPool& pool) {
+void normalise(const Config& config, std::span<const float> x, const float* weight,
+               const float* bias, std::span<float> y, std::span<float> mean, std::span<float> inv,
+               core::ThreadPool& pool) {
   const auto tokens = static_cast<std::int64_t>(x.size()) / config.hidden;
   const std::span<const float> w(weight, count(config.hidden));
   if (config.norm == NormKind::rmsnorm) {
     kernels::rmsnorm(x, tokens, w, config.norm_eps, y, inv, pool);
   } else {
-    kernels::layernorm(x, tokens, w, {bias, count(config.hidden)}, config.norm_eps, y, mean, inv, pool);
+    kernels::layernorm(x, tokens, w, {bias, count(config.hidden)}, config.norm_eps, y, mean, inv,
+                       pool);
   }
 }
 
@@ -94,7 +101,8 @@ void Saved::reserve(const Config& config, std::int64_t t) {
   tokens = t;
   layers.resize(count(config.layers));
   const bool centred = config.norm == NormKind::layernorm;
-  const std::int64_t c = config.hidden, f = config.ffn, h = config.heads, g = config.kv_heads, d = config.head_dim;
+  const std::int64_t c = config.hidden, f = config.ffn, h = config.heads, g = config.kv_heads,
+                     d = config.head_dim;
   carve(buffer_, [&](Carver& from) {
     for (SavedLayer& layer : layers) {
       layer.input = from.take(t * c);
@@ -137,7 +145,8 @@ Workspace::Workspace(const Config& config, core::ThreadPool& pool) : config_(con
 void Workspace::reserve(std::int64_t tokens) {
   if (tokens <= tokens_) return;
   tokens_ = tokens;
-  const std::int64_t qd = config_.heads * config_.head_dim, kd = config_.kv_heads * config_.head_dim;
+  const std::int64_t qd = config_.heads * config_.head_dim,
+                     kd = config_.kv_heads * config_.head_dim;
   carve(buffer_, [&](Carver& from) {
     x = from.take(tokens * config_.hidden);
     normed = from.take(tokens * config_.hidden);
@@ -163,11 +172,12 @@ RopeSetup rope_setup(const Config& config) {
     case RopeScaling::Kind::none: break;
     case RopeScaling::Kind::linear: kernels::stretch_linear(setup.inv_freq, s.factor); break;
     case RopeScaling::Kind::llama3:
-      kernels::stretch_llama3(setup.inv_freq, s.factor, s.original_max_positions, s.low_freq_factor, s.high_freq_factor);
+      kernels::stretch_llama3(setup.inv_freq, s.factor, s.original_max_positions, s.low_freq_factor,
+                              s.high_freq_factor);
       break;
     case RopeScaling::Kind::yarn:
-      kernels::stretch_yarn(setup.inv_freq, config.rope_theta, s.factor, s.original_max_positions, s.beta_fast,
-                            s.beta_slow, s.truncate);
+      kernels::stretch_yarn(setup.inv_freq, config.rope_theta, s.factor, s.original_max_positions,
+                            s.beta_fast, s.beta_slow, s.truncate);
       setup.scale = s.attention_factor;
       break;
   }
@@ -180,16 +190,21 @@ void forward(const WeightSet& weights, const Batch& batch, const kernels::KvView
   const Config& config = weights.config();
   check(config, batch, hidden);
   if (saved != nullptr && kv != nullptr) {
-    throw core::Error(core::Code::invalid_argument, "a pass to be differentiated cannot read a cache").in("forward");
+    throw core::Error(core::Code::invalid_argument,
+                      "a pass to be differentiated cannot read a cache")
+        .in("forward");
   }
   const auto tokens = static_cast<std::int64_t>(batch.ids.size());
   if (tokens == 0) return;
   core::ThreadPool& pool = ws.pool();
   ws.reserve(tokens);
   if (saved != nullptr) saved->reserve(config, tokens);
-  const auto rows = [&](std::span<float> buffer, std::int64_t width) { return buffer.first(count(tokens * width)); };
+  const auto rows = [&](std::span<float> buffer, std::int64_t width) {
+    return buffer.first(count(tokens * width));
+  };
   const std::int64_t qd = config.heads * config.head_dim, kd = config.kv_heads * config.head_dim;
-  const std::span<float> x = rows(ws.x, config.hidden), projected = rows(ws.projected, config.hidden);
+  const std::span<float> x = rows(ws.x, config.hidden),
+                         projected = rows(ws.projected, config.hidden);
 
   kernels::embedding(batch.ids, weights.embed(), x, pool);
   std::span<float> cos, sin;
@@ -210,28 +225,37 @@ void forward(const WeightSet& weights, const Batch& batch, const kernels::KvView
     };
     // Attention: each token reads the tokens before it.
     const std::span<float> normed = place(keep.attn_normed, ws.normed, config.hidden);
-    const std::span<float> q = place(keep.q, ws.q, qd), k = place(keep.k, ws.k, kd), v = place(keep.v, ws.v, kd);
+    const std::span<float> q = place(keep.q, ws.q, qd), k = place(keep.k, ws.k, kd),
+                           v = place(keep.v, ws.v, kd);
     std::ranges::copy(saved != nullptr ? x : x.first(0), keep.input.begin());
-    normalise(config, x, layer.attn_norm, layer.attn_norm_bias, normed, keep.attn_norm_mean, keep.attn_norm_inv, pool);
-    const std::span<float> q_raw = keep.q_raw.empty() ? q : keep.q_raw, k_raw = keep.k_raw.empty() ? k : keep.k_raw;
+    normalise(config, x, layer.attn_norm, layer.attn_norm_bias, normed, keep.attn_norm_mean,
+              keep.attn_norm_inv, pool);
+    const std::span<float> q_raw = keep.q_raw.empty() ? q : keep.q_raw,
+                           k_raw = keep.k_raw.empty() ? k : keep.k_raw;
     kernels::linear(normed, tokens, layer.q, layer.q_bias, q_raw, pool);
     kernels::linear(normed, tokens, layer.k, layer.k_bias, k_raw, pool);
     kernels::linear(normed, tokens, layer.v, layer.v_bias, v, pool);
     if (config.qk_norm) {
       const std::size_t d = count(config.head_dim);
-      kernels::rmsnorm(q_raw, tokens * config.heads, {layer.q_norm, d}, config.norm_eps, q, keep.q_inv, pool);
-      kernels::rmsnorm(k_raw, tokens * config.kv_heads, {layer.k_norm, d}, config.norm_eps, k, keep.k_inv, pool);
+      kernels::rmsnorm(q_raw, tokens * config.heads, {layer.q_norm, d}, config.norm_eps, q,
+                       keep.q_inv, pool);
+      kernels::rmsnorm(k_raw, tokens * config.kv_heads, {layer.k_norm, d}, config.norm_eps, k,
+                       keep.k_inv, pool);
     }
     if (!cos.empty()) {
       kernels::rope(q, tokens, config.heads, config.head_dim, cos, sin, pool);
       kernels::rope(k, tokens, config.kv_heads, config.head_dim, cos, sin, pool);
     }
-    const kernels::AttentionShape shape{.heads = config.heads, .kv_heads = config.kv_heads, .head_dim = config.head_dim,
-                                        .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim))};
+    const kernels::AttentionShape shape{
+        .heads = config.heads,
+        .kv_heads = config.kv_heads,
+        .head_dim = config.head_dim,
+        .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim))};
     const std::span<float> attended = place(keep.attn_out, ws.attn_out, qd);
     if (kv != nullptr) {
       kernels::kv_append(k, v, *kv, static_cast<int>(i), batch.row_offsets, batch.positions, pool);
-      kernels::attention(q, *kv, static_cast<int>(i), batch.row_offsets, batch.positions, shape, attended, {}, pool);
+      kernels::attention(q, *kv, static_cast<int>(i), batch.row_offsets, batch.positions, shape,
+                         attended, {}, pool);
     } else {
       kernels::attention(q, k, v, batch.row_offsets, shape, attended, keep.lse, pool);
     }
@@ -240,7 +264,8 @@ void forward(const WeightSet& weights, const Batch& batch, const kernels::KvView
     // Feed-forward: each token thinks alone.
     std::ranges::copy(saved != nullptr ? x : x.first(0), keep.middle.begin());
     const std::span<float> read = place(keep.ffn_normed, ws.normed, config.hidden);
-    normalise(config, x, layer.ffn_norm, layer.ffn_norm_bias, read, keep.ffn_norm_mean, keep.ffn_norm_inv, pool);
+    normalise(config, x, layer.ffn_norm, layer.ffn_norm_bias, read, keep.ffn_norm_mean,
+              keep.ffn_norm_inv, pool);
     const std::span<float> up = place(keep.up, ws.up, config.ffn);
     const std::span<float> activated = saved != nullptr ? keep.activated : up;
     kernels::linear(read, tokens, layer.up, layer.up_bias, up, pool);
@@ -249,19 +274,22 @@ void forward(const WeightSet& weights, const Batch& batch, const kernels::KvView
       kernels::linear(read, tokens, layer.gate, layer.gate_bias, gate, pool);
       kernels::silu_multiply(gate, up, activated, pool);
     } else {
-      kernels::gelu(up, activated, config.activation == Activation::gelu ? kernels::Gelu::exact : kernels::Gelu::tanh, pool);
+      kernels::gelu(
+          up, activated,
+          config.activation == Activation::gelu ? kernels::Gelu::exact : kernels::Gelu::tanh, pool);
     }
     kernels::linear(activated, tokens, layer.down, layer.down_bias, projected, pool);
     kernels::add(x, projected, pool);
   }
   if (saved != nullptr) std::ranges::copy(x, saved->final_input.begin());
-  normalise(config, x, weights.norm(), weights.norm_bias(), hidden, saved != nullptr ? saved->final_mean : std::span<float>(),
+  normalise(config, x, weights.norm(), weights.norm_bias(), hidden,
+            saved != nullptr ? saved->final_mean : std::span<float>(),
             saved != nullptr ? saved->final_inv : std::span<float>(), pool);
 }
 
 // Turn hidden rows into logits.
-void logits(const WeightSet& weights, std::span<const float> hidden_rows, std::int64_t rows, Workspace& workspace,
-            std::span<float> out) {
+void logits(const WeightSet& weights, std::span<const float> hidden_rows, std::int64_t rows,
+            Workspace& workspace, std::span<float> out) {
   kernels::linear(hidden_rows, rows, weights.head(), nullptr, out, workspace.pool());
 }
 

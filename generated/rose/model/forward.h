@@ -22,13 +22,14 @@ struct Batch {
 
 /// What one block's backward pass needs. T tokens, C hidden, H query heads, G key-value heads, D head dim, F ffn.
 struct SavedLayer {
-  std::span<float> input;          ///< [T, C] residual stream entering the block
-  std::span<float> attn_norm_mean; ///< [T] layernorm only
-  std::span<float> attn_norm_inv;  ///< [T] 1/std or 1/rms
-  std::span<float> attn_normed;    ///< [T, C] input of the q, k, v projections
-  std::span<float> q_raw, k_raw;   ///< [T, H, D], [T, G, D] before QK-norm; only with qk_norm
-  std::span<float> q_inv, k_inv;   ///< [T, H], [T, G] 1/rms of QK-norm; only with qk_norm
-  std::span<float> q, k, v;        ///< [T, H, D], [T, G, D] twice, as attention saw them (after norm and RoPE)
+  std::span<float> input;           ///< [T, C] residual stream entering the block
+  std::span<float> attn_norm_mean;  ///< [T] layernorm only
+  std::span<float> attn_norm_inv;   ///< [T] 1/std or 1/rms
+  std::span<float> attn_normed;     ///< [T, C] input of the q, k, v projections
+  std::span<float> q_raw, k_raw;    ///< [T, H, D], [T, G, D] before QK-norm; only with qk_norm
+  std::span<float> q_inv, k_inv;    ///< [T, H], [T, G] 1/rms of QK-norm; only with qk_norm
+  std::span<float> q, k,
+      v;  ///< [T, H, D], [T, G, D] twice, as attention saw them (after norm and RoPE)
   std::span<float> lse;            ///< [T, H] log-sum-exp of the scaled scores
   std::span<float> attn_out;       ///< [T, H * D] input of the o projection
   std::span<float> middle;         ///< [T, C] residual stream between attention and feed-forward
@@ -44,9 +45,9 @@ struct SavedLayer {
 struct Saved {
   std::int64_t tokens = 0;
   std::vector<SavedLayer> layers;
-  std::span<float> final_input;  ///< [T, C] residual stream entering the final norm
-  std::span<float> final_mean;   ///< [T] layernorm only
-  std::span<float> final_inv;    ///< [T]
+  std::span<float> final_input;         ///< [T, C] residual stream entering the final norm
+  std::span<float> final_mean;          ///< [T] layernorm only
+  std::span<float> final_inv;           ///< [T]
   std::span<float> rope_cos, rope_sin;  ///< [T, D/2]; empty with learned positions
 
   Saved() = default;
@@ -54,7 +55,8 @@ struct Saved {
   Saved& operator=(Saved&&) = default;
   Saved(const Saved&) = delete;  // the spans point into the buffer
   Saved& operator=(const Saved&) = delete;
-  void reserve(const Config& config, std::int64_t tokens);  ///< called by forward; allocates only when it grows
+  void reserve(const Config& config,
+               std::int64_t tokens);  ///< called by forward; allocates only when it grows
 
  private:
   std::vector<float> buffer_;
@@ -90,8 +92,8 @@ void forward(const WeightSet& weights, const Batch& batch, const kernels::KvView
              Workspace& workspace, std::span<float> hidden);
 
 /// Logits of some hidden rows: out [R, V] = hidden_rows [R, C] times the head's transpose, fp32, never rounded.
-void logits(const WeightSet& weights, std::span<const float> hidden_rows, std::int64_t rows, Workspace& workspace,
-            std::span<float> out);
+void logits(const WeightSet& weights, std::span<const float> hidden_rows, std::int64_t rows,
+            Workspace& workspace, std::span<float> out);
 
 /// RoPE's frequencies after the configuration's scaling, and what cos and sin are multiplied with.
 struct RopeSetup {

@@ -8,10 +8,13 @@
 
 namespace rose::model {
 
-KvCache::KvCache(const Config& config, std::int64_t sequences, std::int64_t capacity, kernels::DType dtype) {
-  const bool known = dtype == kernels::DType::f32 || dtype == kernels::DType::f16 || dtype == kernels::DType::bf16;
+KvCache::KvCache(const Config& config, std::int64_t sequences, std::int64_t capacity,
+                 kernels::DType dtype) {
+  const bool known =
+      dtype == kernels::DType::f32 || dtype == kernels::DType::f16 || dtype == kernels::DType::bf16;
   if (sequences <= 0 || capacity <= 0 || capacity > (std::int64_t{1} << 24) || !known) {
-    throw core::Error(core::Code::invalid_argument, "a cache needs sequences, positions, and a type of f32, f16 or bf16")
+    throw core::Error(core::Code::invalid_argument,
+                      "a cache needs sequences, positions, and a type of f32, f16 or bf16")
         .in("KvCache");
   }
   data_bytes_ = static_cast<std::size_t>(config.layers * sequences * config.kv_heads * capacity) *

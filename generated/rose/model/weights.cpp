@@ -27,7 +27,9 @@ kernels::MatrixView Parameter::view() const {
 
 std::span<float> Parameter::f32() const {
   if (dtype != kernels::DType::f32) {
-    throw core::Error(core::Code::unsupported, fmt::format("its type is {}, not f32", kernels::info(dtype).name)).in(name);
+    throw core::Error(core::Code::unsupported,
+                      fmt::format("its type is {}, not f32", kernels::info(dtype).name))
+        .in(name);
   }
   return {static_cast<float*>(data), static_cast<std::size_t>(elements)};
 }
@@ -35,14 +37,19 @@ std::span<float> Parameter::f32() const {
 // Collect the tensors, then point every layer at its own.
 class WeightBuilder {
  public:
-  explicit WeightBuilder(const Config& config) : set_(std::make_shared<WeightSet>()) { set_->config_ = config; }
+  explicit WeightBuilder(const Config& config) : set_(std::make_shared<WeightSet>()) {
+    set_->config_ = config;
+  }
 
   /// Takes a tensor over: the at::Tensor owns, or keeps alive, the memory.
   void add(const ExpectedTensor& expected, kernels::DType dtype, at::Tensor storage) {
     std::int64_t elements = 1;
     for (const std::int64_t n : expected.shape) elements *= n;
-    set_->parameters_.push_back({.name = expected.name, .dtype = dtype, .shape = expected.shape,
-                                 .data = storage.data_ptr(), .elements = elements});
+    set_->parameters_.push_back({.name = expected.name,
+                                 .dtype = dtype,
+                                 .shape = expected.shape,
+                                 .data = storage.data_ptr(),
+                                 .elements = elements});
     set_->owners_.push_back(std::make_shared<at::Tensor>(std::move(storage)));
   }
 
@@ -73,14 +80,25 @@ class WeightBuilder {
     for (std::int64_t i = 0; i < set.config_.layers; ++i) {
       const std::string at = fmt::format("layers.{}.", i);
       set.layers_.push_back({
-          .attn_norm = vector(at + "attn_norm.weight"), .attn_norm_bias = vector(at + "attn_norm.bias"),
-          .q = matrix(at + "attn.q"), .k = matrix(at + "attn.k"), .v = matrix(at + "attn.v"), .o = matrix(at + "attn.o"),
-          .q_bias = vector(at + "attn.q.bias"), .k_bias = vector(at + "attn.k.bias"),
-          .v_bias = vector(at + "attn.v.bias"), .o_bias = vector(at + "attn.o.bias"),
-          .q_norm = vector(at + "attn.q_norm.weight"), .k_norm = vector(at + "attn.k_norm.weight"),
-          .ffn_norm = vector(at + "ffn_norm.weight"), .ffn_norm_bias = vector(at + "ffn_norm.bias"),
-          .gate = matrix(at + "ffn.gate"), .up = matrix(at + "ffn.up"), .down = matrix(at + "ffn.down"),
-          .gate_bias = vector(at + "ffn.gate.bias"), .up_bias = vector(at + "ffn.up.bias"),
+          .attn_norm = vector(at + "attn_norm.weight"),
+          .attn_norm_bias = vector(at + "attn_norm.bias"),
+          .q = matrix(at + "attn.q"),
+          .k = matrix(at + "attn.k"),
+          .v = matrix(at + "attn.v"),
+          .o = matrix(at + "attn.o"),
+          .q_bias = vector(at + "attn.q.bias"),
+          .k_bias = vector(at + "attn.k.bias"),
+          .v_bias = vector(at + "attn.v.bias"),
+          .o_bias = vector(at + "attn.o.bias"),
+          .q_norm = vector(at + "attn.q_norm.weight"),
+          .k_norm = vector(at + "attn.k_norm.weight"),
+          .ffn_norm = vector(at + "ffn_norm.weight"),
+          .ffn_norm_bias = vector(at + "ffn_norm.bias"),
+          .gate = matrix(at + "ffn.gate"),
+          .up = matrix(at + "ffn.up"),
+          .down = matrix(at + "ffn.down"),
+          .gate_bias = vector(at + "ffn.gate.bias"),
+          .up_bias = vector(at + "ffn.up.bias"),
           .down_bias = vector(at + "ffn.down.bias"),
       });
     }
@@ -102,21 +120,27 @@ std::shared_ptr<const WeightSet> load_weights(const Checkpoint& checkpoint) {
   for (const ExpectedTensor& want : expected) {
     const TensorInfo* have = checkpoint.find(want.name);
     if (have == nullptr) {
-      throw core::Error(core::Code::corrupt, fmt::format("tensor {} is missing", want.name)).in(where);
+      throw core::Error(core::Code::corrupt, fmt::format("tensor {} is missing", want.name))
+          .in(where);
     }
     if (have->shape != want.shape) {
-      throw core::Error(core::Code::corrupt, fmt::format("tensor {} is [{}] where the configuration implies [{}]", want.name,
-                                                         fmt::join(have->shape, ", "), fmt::join(want.shape, ", ")))
+      throw core::Error(
+          core::Code::corrupt,
+          fmt::format("tensor {} is [{}] where the configuration implies [{}]", want.name,
+                      fmt::join(have->shape, ", "), fmt::join(want.shape, ", ")))
           .in(where);
     }
     const auto element = static_cast<std::uintptr_t>(have->dtype == kernels::DType::f32 ? 4 : 2);
     const bool aligned = reinterpret_cast<std::uintptr_t>(have->data) % element == 0;
     if (want.shape.size() == 1) {  // norms and biases: always fp32
-      kernels::dequantize_row(have->dtype, have->data, builder.add_f32(want).data_ptr<float>(), want.shape[0]);
+      kernels::dequantize_row(have->dtype, have->data, builder.add_f32(want).data_ptr<float>(),
+                              want.shape[0]);
     } else if (aligned) {
       void* data = const_cast<std::byte*>(have->data);  // at::from_blob wants it so; nobody writes
       builder.add(want, have->dtype,
-                  at::from_blob(data, {static_cast<std::int64_t>(have->bytes)}, [owner = have->owner](void*) {}, at::kByte));
+                  at::from_blob(
+                      data, {static_cast<std::int64_t>(have->bytes)},
+                      [owner = have->owner](void*) {}, at::kByte));
     } else {
       at::Tensor copy = at::empty({static_cast<std::int64_t>(have->bytes)}, at::kByte);
       std::copy_n(have->data, have->bytes, static_cast<std::byte*>(copy.data_ptr()));
@@ -125,7 +149,9 @@ std::shared_ptr<const WeightSet> load_weights(const Checkpoint& checkpoint) {
   }
   for (const TensorInfo& have : checkpoint.tensors) {
     if (std::ranges::find(expected, have.name, &ExpectedTensor::name) == expected.end()) {
-      throw core::Error(core::Code::corrupt, fmt::format("tensor {} belongs to no part of this model", have.name)).in(where);
+      throw core::Error(core::Code::corrupt,
+                        fmt::format("tensor {} belongs to no part of this model", have.name))
+          .in(where);
     }
   }
   return builder.finish();
@@ -142,8 +168,10 @@ std::shared_ptr<WeightSet> random_weights(const Config& config, std::uint64_t se
     const std::int64_t n = builder.last().elements;
     core::Rng rng(seed, stream++);  // one stream per tensor: adding one does not change the others
     if (want.shape.size() == 2) {
-      const bool into_residual = want.name.ends_with("attn.o.weight") || want.name.ends_with("ffn.down.weight");
-      for (std::int64_t i = 0; i < n; ++i) data[i] = rng.normal() * (into_residual ? residual : 0.02f);
+      const bool into_residual =
+          want.name.ends_with("attn.o.weight") || want.name.ends_with("ffn.down.weight");
+      for (std::int64_t i = 0; i < n; ++i)
+        data[i] = rng.normal() * (into_residual ? residual : 0.02f);
     } else {
       std::fill_n(data, n, want.name.ends_with("norm.weight") ? 1.0f : 0.0f);
     }
@@ -155,7 +183,8 @@ std::shared_ptr<WeightSet> random_weights(const Config& config, std::uint64_t se
 const Parameter& WeightSet::parameter(std::string_view name) const {
   const auto it = std::ranges::find(parameters_, name, &Parameter::name);
   if (it == parameters_.end()) {
-    throw core::Error(core::Code::not_found, "the model has no tensor of this name").in(std::string(name));
+    throw core::Error(core::Code::not_found, "the model has no tensor of this name")
+        .in(std::string(name));
   }
   return *it;
 }

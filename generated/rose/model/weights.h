@@ -31,11 +31,11 @@ struct Parameter {
 /// The weights of one block; a null pointer or an empty view means that the family has no such weight.
 struct LayerWeights {
   const float *attn_norm = nullptr, *attn_norm_bias = nullptr;  // [C]
-  kernels::MatrixView q{}, k{}, v{}, o{};                       // [H*D, C], [Hkv*D, C] twice, [C, H*D]
+  kernels::MatrixView q{}, k{}, v{}, o{};  // [H*D, C], [Hkv*D, C] twice, [C, H*D]
   const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *o_bias = nullptr;
-  const float *q_norm = nullptr, *k_norm = nullptr;             // [D]
-  const float *ffn_norm = nullptr, *ffn_norm_bias = nullptr;    // [C]
-  kernels::MatrixView gate{}, up{}, down{};                     // [F, C] twice, [C, F]; no gate in GPT-2
+  const float *q_norm = nullptr, *k_norm = nullptr;           // [D]
+  const float *ffn_norm = nullptr, *ffn_norm_bias = nullptr;  // [C]
+  kernels::MatrixView gate{}, up{}, down{};  // [F, C] twice, [C, F]; no gate in GPT-2
   const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
 };
 
@@ -47,12 +47,14 @@ class WeightSet {
   std::uint64_t version() const { return version_; }
   void set_version(std::uint64_t version) { version_ = version; }
 
-  const kernels::MatrixView& embed() const { return embed_; }          ///< [V, C]
-  const kernels::MatrixView& pos_embed() const { return pos_embed_; }  ///< [max_positions, C], GPT-2 only
+  const kernels::MatrixView& embed() const { return embed_; }  ///< [V, C]
+  const kernels::MatrixView& pos_embed() const {
+    return pos_embed_;
+  }  ///< [max_positions, C], GPT-2 only
   std::span<const LayerWeights> layers() const { return layers_; }
   const float* norm() const { return norm_; }
   const float* norm_bias() const { return norm_bias_; }
-  const kernels::MatrixView& head() const { return head_; }            ///< [V, C]; the embedding when tied
+  const kernels::MatrixView& head() const { return head_; }  ///< [V, C]; the embedding when tied
 
   /// Every tensor once, in canonical order; a tied head is not listed.
   std::span<const Parameter> parameters() const { return parameters_; }

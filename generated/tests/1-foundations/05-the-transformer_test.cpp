@@ -69,8 +69,10 @@ double ulps(float got, double want) {
 
 TEST(Elementary, ExpAndTanhAreAccurateEverywhere) {
   double worst_exp = 0.0, worst_tanh = 0.0;
-  for (float x = -104.5f; x < 88.7f; x += 0.00037f) worst_exp = std::max(worst_exp, ulps(exp(x), std::exp(double{x})));
-  for (float x = -10.0f; x < 10.0f; x += 0.000037f) worst_tanh = std::max(worst_tanh, ulps(tanh(x), std::tanh(double{x})));
+  for (float x = -104.5f; x < 88.7f; x += 0.00037f)
+    worst_exp = std::max(worst_exp, ulps(exp(x), std::exp(double{x})));
+  for (float x = -10.0f; x < 10.0f; x += 0.000037f)
+    worst_tanh = std::max(worst_tanh, ulps(tanh(x), std::tanh(double{x})));
   EXPECT_LT(worst_exp, 1.5);
   EXPECT_LT(worst_tanh, 2.0);
   constexpr float inf = std::numeric_limits<float>::infinity();
@@ -112,14 +114,18 @@ TEST(Linear, HasTheBitsOfItsPlainTwinWhateverTheRowsThreadsAndProcessor) {
   core::ThreadPool one(1), three(3);
   for (const std::int64_t k : {1, 7, 16, 33, 576, 1031, 2500}) {
     const std::int64_t n = 13, m = 29;
-    const auto size = [](std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); };
-    const std::vector<float> x = normals(size(m, k), 1), w = normals(size(n, k), 2), bias = normals(size(n, 1), 3);
+    const auto size = [](std::int64_t a, std::int64_t b) {
+      return static_cast<std::size_t>(a * b);
+    };
+    const std::vector<float> x = normals(size(m, k), 1), w = normals(size(n, k), 2),
+                             bias = normals(size(n, 1), 3);
     const MatrixView view{w.data(), DType::f32, n, k};
     std::vector<float> want(size(m, n));
     for (std::int64_t r = 0; r < m; ++r) {
       for (std::int64_t c = 0; c < n; ++c) {
         want[size(r, n) + static_cast<std::size_t>(c)] =
-            reference::dot(std::span(x).subspan(size(r, k), size(1, k)), std::span(w).subspan(size(c, k), size(1, k))) +
+            reference::dot(std::span(x).subspan(size(r, k), size(1, k)),
+                           std::span(w).subspan(size(c, k), size(1, k))) +
             bias[static_cast<std::size_t>(c)];
       }
     }
@@ -190,7 +196,8 @@ TEST(Linear, ErrorStaysWithinTheDerivedBound) {
   }
   std::vector<float> y(1);
   linear(x, 1, {w.data(), DType::f32, 1, k}, nullptr, y, pool);
-  const double roundings = static_cast<double>(k / numerics::lanes + 4);  // per lane, then four levels of the tree
+  const double roundings =
+      static_cast<double>(k / numerics::lanes + 4);  // per lane, then four levels of the tree
   EXPECT_LE(std::fabs(double{y[0]} - exact), roundings * std::ldexp(1.0, -24) * magnitude);
 }
 
@@ -212,7 +219,8 @@ TEST(Norms, MatchDoublePrecision) {
     layernorm(x, static_cast<std::int64_t>(m), w, b, 1e-5f, layer, mean, inv_std, pool);
     for (std::size_t r = 0; r < m; ++r) {
       double square = 0.0, sum = 0.0, variance = 0.0;
-      for (std::size_t i = 0; i < c; ++i) square += double{x[r * c + i]} * x[r * c + i], sum += x[r * c + i];
+      for (std::size_t i = 0; i < c; ++i)
+        square += double{x[r * c + i]} * x[r * c + i], sum += x[r * c + i];
       const double centre = sum / static_cast<double>(c);
       for (std::size_t i = 0; i < c; ++i) variance += std::pow(x[r * c + i] - centre, 2.0);
       const double scale = 1.0 / std::sqrt(square / static_cast<double>(c) + 1e-5);
@@ -220,14 +228,16 @@ TEST(Norms, MatchDoublePrecision) {
       EXPECT_NEAR(inv[r], scale, 1e-6 * scale);
       EXPECT_NEAR(mean[r], centre, 1e-5);
       for (std::size_t i = 0; i < c; ++i) {
-        ASSERT_NEAR(rms[r * c + i], x[r * c + i] * scale * w[i], 2e-6 * std::fabs(x[r * c + i] * w[i] * scale) + 1e-7);
+        ASSERT_NEAR(rms[r * c + i], x[r * c + i] * scale * w[i],
+                    2e-6 * std::fabs(x[r * c + i] * w[i] * scale) + 1e-7);
         if (c > 1) {
           ASSERT_NEAR(layer[r * c + i], (x[r * c + i] - centre) * spread * w[i] + b[i], 2e-5);
         }
       }
       std::vector<float> alone(c);
       rmsnorm(std::span(x).subspan(r * c, c), 1, w, 1e-5f, alone, {}, pool);
-      ASSERT_TRUE(std::equal(alone.begin(), alone.end(), rms.begin() + static_cast<std::ptrdiff_t>(r * c)));
+      ASSERT_TRUE(
+          std::equal(alone.begin(), alone.end(), rms.begin() + static_cast<std::ptrdiff_t>(r * c)));
     }
   }
 }
@@ -281,7 +291,11 @@ TEST(Activations, MatchDoublePrecision) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double z = x[i];
       ASSERT_NEAR(exact[i], 0.5 * z * std::erfc(-z / std::sqrt(2.0)), 1e-6);
-      ASSERT_NEAR(approximate[i], 0.5 * z * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (z + 0.044715 * z * z * z))), 2e-6);
+      ASSERT_NEAR(
+          approximate[i],
+          0.5 * z *
+              (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (z + 0.044715 * z * z * z))),
+          2e-6);
       ASSERT_NEAR(gated[i], z / (1.0 + std::exp(-z)) * up[i], 3e-6);
     }
   });
@@ -290,15 +304,19 @@ TEST(Activations, MatchDoublePrecision) {
 // Log-probabilities are normalised, whatever the width.
 TEST(Logprob, MatchesDoublePrecisionAndIgnoresMaskedColumns) {
   core::ThreadPool pool(2);
-  for (const std::size_t vocab : {std::size_t{1}, std::size_t{5}, std::size_t{128}, std::size_t{1000}}) {
+  for (const std::size_t vocab :
+       {std::size_t{1}, std::size_t{5}, std::size_t{128}, std::size_t{1000}}) {
     std::vector<float> logits = normals(3 * vocab, 21, 8.0f);
-    const std::vector<std::int32_t> targets{0, static_cast<std::int32_t>(vocab - 1), static_cast<std::int32_t>(vocab / 2)};
+    const std::vector<std::int32_t> targets{0, static_cast<std::int32_t>(vocab - 1),
+                                            static_cast<std::int32_t>(vocab / 2)};
     std::vector<float> got(3), lse(3);
     token_logprob(logits, 3, targets, got, lse, pool);
     for (std::size_t r = 0; r < 3; ++r) {
       double sum = 0.0;
       for (std::size_t i = 0; i < vocab; ++i) sum += std::exp(double{logits[r * vocab + i]});
-      EXPECT_NEAR(got[r], double{logits[r * vocab + static_cast<std::size_t>(targets[r])]} - std::log(sum), 1e-5);
+      EXPECT_NEAR(got[r],
+                  double{logits[r * vocab + static_cast<std::size_t>(targets[r])]} - std::log(sum),
+                  1e-5);
     }
   }
   std::vector<float> masked(300, -std::numeric_limits<float>::infinity());

@@ -59,13 +59,16 @@ namespace {
 // Count SmolLM2, and every tensor of every family.
 TEST(Budget, CountsSmolLM2) {
   Config c;
-  c.vocab_size = 49152, c.layers = 30, c.heads = 9, c.kv_heads = 3, c.head_dim = 64, c.hidden = 576, c.ffn = 1536;
+  c.vocab_size = 49152, c.layers = 30, c.heads = 9, c.kv_heads = 3, c.head_dim = 64, c.hidden = 576,
+  c.ffn = 1536;
   c.max_positions = 8192, c.tied_head = true;
   labs::write_value("test-model-budget", "parameters", static_cast<double>(parameter_count(c)));
   labs::write_value("test-model-budget", "kv-bytes", static_cast<double>(kv_bytes_per_token(c)));
-  labs::write_value("test-model-budget", "gflops", std::round(static_cast<double>(forward_flops(c, 128)) / 1e6) / 1e3);
+  labs::write_value("test-model-budget", "gflops",
+                    std::round(static_cast<double>(forward_flops(c, 128)) / 1e6) / 1e3);
   EXPECT_EQ(parameter_count(c), 134'515'008);
-  EXPECT_EQ(matrix_parameters(c), parameter_count(c) - 61 * 576);  // tied: all but two norms per block and the last
+  EXPECT_EQ(matrix_parameters(c),
+            parameter_count(c) - 61 * 576);  // tied: all but two norms per block and the last
   EXPECT_EQ(kv_bytes_per_token(c), 2 * 30 * 3 * 64 * 4);
   EXPECT_EQ(forward_flops(c, 128) - forward_flops(c, 128, false), 2 * 49152 * 576);
 }
@@ -74,7 +77,8 @@ TEST(Budget, CountsSmolLM2) {
 Config tiny(Family family) {
   Config c;
   c.family = family;
-  c.vocab_size = 97, c.layers = 2, c.heads = 4, c.kv_heads = 4, c.head_dim = 8, c.hidden = 32, c.ffn = 48;
+  c.vocab_size = 97, c.layers = 2, c.heads = 4, c.kv_heads = 4, c.head_dim = 8, c.hidden = 32,
+  c.ffn = 48;
   c.max_positions = 2048;
   switch (family) {
     case Family::gpt2:
@@ -83,7 +87,9 @@ Config tiny(Family family) {
       break;
     case Family::llama: c.kv_heads = 2; break;
     case Family::qwen2: c.kv_heads = 1, c.qkv_bias = true, c.rope_theta = 1e6f; break;
-    case Family::qwen3: c.kv_heads = 2, c.qk_norm = true, c.head_dim = 16, c.rope_theta = 1e6f, c.tied_head = true; break;
+    case Family::qwen3:
+      c.kv_heads = 2, c.qk_norm = true, c.head_dim = 16, c.rope_theta = 1e6f, c.tied_head = true;
+      break;
   }
   return c;
 }
@@ -93,7 +99,8 @@ std::shared_ptr<WeightSet> awake(const Config& config) {
   auto weights = random_weights(config, 3);
   core::Rng rng(4);
   for (const Parameter& p : weights->parameters()) {
-    const float spread = p.shape.size() == 2 ? 6.0f : 1.0f;  // N(0, 0.12): attention is far from uniform
+    const float spread =
+        p.shape.size() == 2 ? 6.0f : 1.0f;  // N(0, 0.12): attention is far from uniform
     for (float& x : p.f32()) x = x * spread + (p.shape.size() == 1 ? 0.3f * rng.normal() : 0.0f);
   }
   return weights;
@@ -138,13 +145,17 @@ Row normal(const Row& x, const float* w, const float* b, const Config& config, b
 }
 
 /// Normalise (when the family does) and turn the heads of one token.
-void turn(Row& x, const float* norm, std::int32_t position, const Config& config, const RopeSetup& rope) {
+void turn(Row& x, const float* norm, std::int32_t position, const Config& config,
+          const RopeSetup& rope) {
   const auto d = static_cast<std::size_t>(config.head_dim);
   for (std::size_t at = 0; at < x.size(); at += d) {
     const auto head = x.begin() + static_cast<std::ptrdiff_t>(at);
-    if (norm != nullptr) std::ranges::copy(normal(Row(head, head + config.head_dim), norm, nullptr, config, false), head);
+    if (norm != nullptr)
+      std::ranges::copy(normal(Row(head, head + config.head_dim), norm, nullptr, config, false),
+                        head);
     for (std::size_t i = 0; i < rope.inv_freq.size(); ++i) {
-      const double angle = double{rope.inv_freq[i]} * position, a = x[at + i], b = x[at + i + d / 2];
+      const double angle = double{rope.inv_freq[i]} * position, a = x[at + i],
+                   b = x[at + i + d / 2];
       x[at + i] = (a * std::cos(angle) - b * std::sin(angle)) * rope.scale;
       x[at + i + d / 2] = (b * std::cos(angle) + a * std::sin(angle)) * rope.scale;
     }
@@ -166,13 +177,15 @@ std::vector<Row> plain_logits(const WeightSet& weights, std::span<const std::int
   std::vector<Row> x;
   for (std::size_t t = 0; t < ids.size(); ++t) {
     x.push_back(embedding_row(weights.embed(), ids[t]));
-    if (c.family == Family::gpt2) grow(x[t], embedding_row(weights.pos_embed(), static_cast<std::int32_t>(t)));
+    if (c.family == Family::gpt2)
+      grow(x[t], embedding_row(weights.pos_embed(), static_cast<std::int32_t>(t)));
   }
   for (const LayerWeights& l : weights.layers()) {
     std::vector<Row> q, k, v;
     for (std::size_t t = 0; t < x.size(); ++t) {
       const Row read = normal(x[t], l.attn_norm, l.attn_norm_bias, c, centred);
-      q.push_back(times(read, l.q, l.q_bias)), k.push_back(times(read, l.k, l.k_bias)), v.push_back(times(read, l.v, l.v_bias));
+      q.push_back(times(read, l.q, l.q_bias)), k.push_back(times(read, l.k, l.k_bias)),
+          v.push_back(times(read, l.v, l.v_bias));
       turn(q[t], l.q_norm, static_cast<std::int32_t>(t), c, rope);
       turn(k[t], l.k_norm, static_cast<std::int32_t>(t), c, rope);
     }
@@ -183,7 +196,8 @@ std::vector<Row> plain_logits(const WeightSet& weights, std::span<const std::int
         const std::size_t from = static_cast<std::size_t>(h * c.kv_heads / c.heads) * d;
         Row weight(t + 1);
         for (std::size_t j = 0; j <= t; ++j) {
-          for (std::size_t i = 0; i < d; ++i) weight[j] += q[t][at + i] * k[j][from + i] / std::sqrt(static_cast<double>(d));
+          for (std::size_t i = 0; i < d; ++i)
+            weight[j] += q[t][at + i] * k[j][from + i] / std::sqrt(static_cast<double>(d));
         }
         const double highest = *std::ranges::max_element(weight);
         double total = 0.0;
@@ -198,21 +212,28 @@ std::vector<Row> plain_logits(const WeightSet& weights, std::span<const std::int
       const Row gate = l.gate.data == nullptr ? Row() : times(read, l.gate, l.gate_bias);
       for (std::size_t i = 0; i < up.size(); ++i) {
         const double z = up[i];
-        if (!gate.empty()) up[i] = gate[i] / (1.0 + std::exp(-gate[i])) * z;
-        else if (c.activation == Activation::gelu) up[i] = 0.5 * z * std::erfc(-z / std::numbers::sqrt2);
-        else up[i] = 0.5 * z * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (z + 0.044715 * z * z * z)));
+        if (!gate.empty())
+          up[i] = gate[i] / (1.0 + std::exp(-gate[i])) * z;
+        else if (c.activation == Activation::gelu)
+          up[i] = 0.5 * z * std::erfc(-z / std::numbers::sqrt2);
+        else
+          up[i] = 0.5 * z *
+                  (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (z + 0.044715 * z * z * z)));
       }
       grow(x[t], times(up, l.down, l.down_bias));
     }
   }
-  for (Row& row : x) row = times(normal(row, weights.norm(), weights.norm_bias(), c, centred), weights.head(), nullptr);
+  for (Row& row : x)
+    row = times(normal(row, weights.norm(), weights.norm_bias(), c, centred), weights.head(),
+                nullptr);
   return x;
 }
 
 // Every family and option agrees with double precision.
 std::vector<Config> variety() {
   std::vector<Config> list;
-  for (const Family family : {Family::gpt2, Family::llama, Family::qwen2, Family::qwen3}) list.push_back(tiny(family));
+  for (const Family family : {Family::gpt2, Family::llama, Family::qwen2, Family::qwen3})
+    list.push_back(tiny(family));
   Config c = tiny(Family::gpt2);
   c.activation = Activation::gelu, c.tied_head = false;
   list.push_back(c);
@@ -221,18 +242,25 @@ std::vector<Config> variety() {
   c.rope_scaling.kind = RopeScaling::Kind::linear, c.rope_scaling.factor = 4.0f;
   list.push_back(c);
   c = tiny(Family::llama);
-  c.rope_scaling = {.kind = RopeScaling::Kind::llama3, .factor = 8.0f, .original_max_positions = 64};
+  c.rope_scaling = {
+      .kind = RopeScaling::Kind::llama3, .factor = 8.0f, .original_max_positions = 64};
   list.push_back(c);
   c = tiny(Family::qwen3);
-  c.rope_scaling = {.kind = RopeScaling::Kind::yarn, .factor = 4.0f, .original_max_positions = 64, .attention_factor = 1.1f};
+  c.rope_scaling = {.kind = RopeScaling::Kind::yarn,
+                    .factor = 4.0f,
+                    .original_max_positions = 64,
+                    .attention_factor = 1.1f};
   list.push_back(c);
   return list;
 }
 
-std::vector<float> run(const WeightSet& weights, const Batch& batch, const kernels::KvView* kv, Workspace& ws, Saved* saved = nullptr) {
-  std::vector<float> hidden(batch.ids.size() * static_cast<std::size_t>(weights.config().hidden), std::nanf(""));
+std::vector<float> run(const WeightSet& weights, const Batch& batch, const kernels::KvView* kv,
+                       Workspace& ws, Saved* saved = nullptr) {
+  std::vector<float> hidden(batch.ids.size() * static_cast<std::size_t>(weights.config().hidden),
+                            std::nanf(""));
   forward(weights, batch, kv, saved, ws, hidden);
-  std::vector<float> out(batch.ids.size() * static_cast<std::size_t>(weights.config().vocab_size), std::nanf(""));
+  std::vector<float> out(batch.ids.size() * static_cast<std::size_t>(weights.config().vocab_size),
+                         std::nanf(""));
   logits(weights, hidden, static_cast<std::int64_t>(batch.ids.size()), ws, out);
   return out;
 }
@@ -241,13 +269,15 @@ TEST(Forward, AgreesWithDoublePrecisionInEveryFamily) {
   core::ThreadPool pool(2);
   for (const Config& config : variety()) {
     const auto weights = awake(config);
-    const std::vector<std::int32_t> ids = some_ids(50, config.vocab_size, 5), positions = counted(0, 50), offsets{0, 50};
+    const std::vector<std::int32_t> ids = some_ids(50, config.vocab_size, 5),
+                                    positions = counted(0, 50), offsets{0, 50};
     Workspace ws(config, pool);
     const std::vector<float> got = run(*weights, {ids, positions, offsets}, nullptr, ws);
     const std::vector<Row> want = plain_logits(*weights, ids);
     double worst = 0.0, largest = 0.0;
     for (std::size_t i = 0; i < got.size(); ++i) {
-      const double exact = want[i / static_cast<std::size_t>(config.vocab_size)][i % static_cast<std::size_t>(config.vocab_size)];
+      const double exact = want[i / static_cast<std::size_t>(config.vocab_size)]
+                               [i % static_cast<std::size_t>(config.vocab_size)];
       worst = std::max(worst, std::fabs(got[i] - exact));
       largest = std::max(largest, std::fabs(exact));
     }
@@ -264,24 +294,29 @@ TEST(Forward, BitsDoNotDependOnTheCompany) {
     const auto v = static_cast<std::size_t>(config.vocab_size);
     Workspace ws(config, pool);
     std::vector<std::int32_t> ids, positions, offsets{0};
-    for (const std::size_t n : {std::size_t{3}, std::size_t{140}, std::size_t{1}, std::size_t{37}}) {
+    for (const std::size_t n :
+         {std::size_t{3}, std::size_t{140}, std::size_t{1}, std::size_t{37}}) {
       std::ranges::copy(some_ids(n, config.vocab_size, n), std::back_inserter(ids));
       std::ranges::copy(counted(0, n), std::back_inserter(positions));
       offsets.push_back(static_cast<std::int32_t>(ids.size()));
     }
     Saved saved;
     const std::vector<float> together = run(*weights, {ids, positions, offsets}, nullptr, ws);
-    ASSERT_EQ(run(*weights, {ids, positions, offsets}, nullptr, ws, &saved), together);  // keeping activations changes nothing
+    ASSERT_EQ(run(*weights, {ids, positions, offsets}, nullptr, ws, &saved),
+              together);  // keeping activations changes nothing
     KvCache cache(config, 4, 160);
     ASSERT_EQ(run(*weights, {ids, positions, offsets}, &cache.view(), ws), together);
 
-    Workspace other(config, single);  // the second sequence alone: chunks of 50, 7, then token by token
+    Workspace other(config,
+                    single);  // the second sequence alone: chunks of 50, 7, then token by token
     KvCache own(config, 1, 150);
     for (std::size_t at = 0; at < 140;) {
       const std::size_t n = at == 0 ? 50 : at == 50 ? 7 : 1;
       const std::vector<std::int32_t> one{0, static_cast<std::int32_t>(n)};
-      const Batch chunk{std::span(ids).subspan(3 + at, n), std::span(positions).subspan(3 + at, n), one};
-      ASSERT_TRUE(std::ranges::equal(run(*weights, chunk, &own.view(), other), std::span(together).subspan((3 + at) * v, n * v)));
+      const Batch chunk{std::span(ids).subspan(3 + at, n), std::span(positions).subspan(3 + at, n),
+                        one};
+      ASSERT_TRUE(std::ranges::equal(run(*weights, chunk, &own.view(), other),
+                                     std::span(together).subspan((3 + at) * v, n * v)));
       at += n;
     }
   }
@@ -293,7 +328,8 @@ TEST(Forward, RefusesWhatCannotBeMeant) {
   const auto weights = random_weights(config, 1);
   core::ThreadPool pool(1);
   Workspace ws(config, pool);
-  const auto attempt = [&](std::vector<std::int32_t> ids, std::vector<std::int32_t> positions, std::vector<std::int32_t> offsets) {
+  const auto attempt = [&](std::vector<std::int32_t> ids, std::vector<std::int32_t> positions,
+                           std::vector<std::int32_t> offsets) {
     try {
       run(*weights, {ids, positions, offsets}, nullptr, ws);
     } catch (const core::Error& error) {
@@ -302,10 +338,12 @@ TEST(Forward, RefusesWhatCannotBeMeant) {
     return std::string("accepted");
   };
   EXPECT_EQ(attempt({1, 2}, {0, 1}, {0, 2}), "accepted");
-  EXPECT_THAT(attempt({1, 97}, {0, 1}, {0, 2}), testing::HasSubstr("token id 97 is outside [0, 97)"));
+  EXPECT_THAT(attempt({1, 97}, {0, 1}, {0, 2}),
+              testing::HasSubstr("token id 97 is outside [0, 97)"));
   EXPECT_THAT(attempt({1, -1}, {0, 1}, {0, 2}), testing::HasSubstr("token id -1"));
   EXPECT_THAT(attempt({1, 2}, {0, 2}, {0, 2}), testing::HasSubstr("consecutive"));
-  EXPECT_THAT(attempt({1}, {2048}, {0, 1}), testing::HasSubstr("outside the model's 2048 positions"));
+  EXPECT_THAT(attempt({1}, {2048}, {0, 1}),
+              testing::HasSubstr("outside the model's 2048 positions"));
   EXPECT_THAT(attempt({1, 2}, {0, 1}, {0, 3}), testing::HasSubstr("same tokens"));
 }
 
@@ -317,8 +355,12 @@ TEST(WeightSet, LoadsByNameAndNamesWhatIsWrong) {
   checkpoint.path = "model.gguf";
   checkpoint.config = config;
   for (const Parameter& p : source->parameters()) {
-    checkpoint.tensors.push_back({.name = p.name, .dtype = p.dtype, .shape = p.shape,
-                                  .data = static_cast<const std::byte*>(p.data), .bytes = p.view().bytes(), .owner = source});
+    checkpoint.tensors.push_back({.name = p.name,
+                                  .dtype = p.dtype,
+                                  .shape = p.shape,
+                                  .data = static_cast<const std::byte*>(p.data),
+                                  .bytes = p.view().bytes(),
+                                  .owner = source});
   }
   const auto loaded = load_weights(checkpoint);
   EXPECT_EQ(loaded->embed().data, source->embed().data);  // in place
@@ -335,11 +377,14 @@ TEST(WeightSet, LoadsByNameAndNamesWhatIsWrong) {
     }
     return std::string("accepted");
   };
-  EXPECT_THAT(complaint([](Checkpoint& c) { c.tensors.erase(c.tensors.begin() + 3); }), testing::HasSubstr("is missing"));
+  EXPECT_THAT(complaint([](Checkpoint& c) { c.tensors.erase(c.tensors.begin() + 3); }),
+              testing::HasSubstr("is missing"));
   EXPECT_THAT(complaint([](Checkpoint& c) { c.tensors[0].shape[0] = 96; }),
-              testing::HasSubstr("tensor embed.weight is [96, 32] where the configuration implies [97, 32]"));
-  EXPECT_THAT(complaint([](Checkpoint& c) { c.tensors.emplace_back().name = "layers.0.attn.sinks"; }),
-              testing::HasSubstr("layers.0.attn.sinks belongs to no part of this model"));
+              testing::HasSubstr(
+                  "tensor embed.weight is [96, 32] where the configuration implies [97, 32]"));
+  EXPECT_THAT(
+      complaint([](Checkpoint& c) { c.tensors.emplace_back().name = "layers.0.attn.sinks"; }),
+      testing::HasSubstr("layers.0.attn.sinks belongs to no part of this model"));
 }
 
 }  // namespace
@@ -359,10 +404,18 @@ std::atomic<std::int64_t> allocations{0};
   if (void* p = std::aligned_alloc(unit, (size + unit - 1) / unit * unit)) return p;
   throw std::bad_alloc();
 }
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+  std::free(p);
+}
 
 /// LibTorch's allocator, counted.
 class CountingAllocator : public c10::Allocator {
@@ -372,7 +425,9 @@ class CountingAllocator : public c10::Allocator {
     return inner_->allocate(n);
   }
   c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
-  void copy_data(void* to, const void* from, std::size_t n) const override { default_copy_data(to, from, n); }
+  void copy_data(void* to, const void* from, std::size_t n) const override {
+    default_copy_data(to, from, n);
+  }
 
  private:
   c10::Allocator* inner_ = c10::GetDefaultCPUAllocator();
@@ -393,12 +448,17 @@ TEST(Forward, DecodingAllocatesNothingAfterTheFirstToken) {
     const auto weights = awake(config);
     Workspace ws(config, pool);
     KvCache cache(config, 1, 64);
-    const std::vector<std::int32_t> ids = some_ids(40, config.vocab_size, 6), positions = counted(0, 40);
-    std::vector<float> hidden(20 * static_cast<std::size_t>(config.hidden)), out(static_cast<std::size_t>(config.vocab_size));
+    const std::vector<std::int32_t> ids = some_ids(40, config.vocab_size, 6),
+                                    positions = counted(0, 40);
+    std::vector<float> hidden(20 * static_cast<std::size_t>(config.hidden)),
+        out(static_cast<std::size_t>(config.vocab_size));
     const auto step = [&](std::size_t at, std::size_t n) {
       const std::array<std::int32_t, 2> offsets{0, static_cast<std::int32_t>(n)};
-      const std::span<float> rows = std::span(hidden).first(n * static_cast<std::size_t>(config.hidden));
-      forward(*weights, {std::span(ids).subspan(at, n), std::span(positions).subspan(at, n), offsets}, &cache.view(), nullptr, ws, rows);
+      const std::span<float> rows =
+          std::span(hidden).first(n * static_cast<std::size_t>(config.hidden));
+      forward(*weights,
+              {std::span(ids).subspan(at, n), std::span(positions).subspan(at, n), offsets},
+              &cache.view(), nullptr, ws, rows);
       logits(*weights, rows.last(static_cast<std::size_t>(config.hidden)), 1, ws, out);
     };
     step(0, 20);

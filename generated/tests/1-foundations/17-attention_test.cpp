@@ -53,9 +53,11 @@ namespace {
 // Work the example of the text.
 TEST(Attention, AttentionByHand) {
   core::ThreadPool pool(1);
-  const std::vector<float> q{1.0f, 1.0f, 1.0f}, k{0.0f, std::log(2.0f), std::log(3.0f)}, v{6.0f, 3.0f, 2.0f};
+  const std::vector<float> q{1.0f, 1.0f, 1.0f}, k{0.0f, std::log(2.0f), std::log(3.0f)},
+      v{6.0f, 3.0f, 2.0f};
   std::vector<float> out(3), lse(3);
-  attention(q, k, v, std::vector<std::int32_t>{0, 3}, {.heads = 1, .kv_heads = 1, .head_dim = 1, .scale = 1.0f}, out, lse, pool);
+  attention(q, k, v, std::vector<std::int32_t>{0, 3},
+            {.heads = 1, .kv_heads = 1, .head_dim = 1, .scale = 1.0f}, out, lse, pool);
   EXPECT_NEAR(out[0], 6.0f, 1e-6f);
   EXPECT_NEAR(out[1], 4.0f, 1e-6f);
   EXPECT_NEAR(out[2], 3.0f, 1e-6f);
@@ -76,7 +78,8 @@ struct Paged {
   std::vector<std::int32_t> table;
   KvView view;
 
-  Paged(int sequences, int pages_each, int kv_heads, int page_size, int head_dim, std::uint64_t seed) {
+  Paged(int sequences, int pages_each, int kv_heads, int page_size, int head_dim,
+        std::uint64_t seed) {
     const std::size_t pages = static_cast<std::size_t>(sequences * pages_each) + 3;
     k.assign(pages * static_cast<std::size_t>(kv_heads * page_size * head_dim), std::nanf(""));
     v = k;  // poisoned: whatever is read must have been written
@@ -85,19 +88,33 @@ struct Paged {
     core::Rng rng(seed);
     core::shuffle(std::span(order), rng);
     table.assign(order.begin(), order.begin() + sequences * pages_each);
-    view = {.k = k.data(), .v = v.data(), .layers = 1, .kv_heads = kv_heads, .head_dim = head_dim, .page_size = page_size,
-            .pages = static_cast<std::int64_t>(pages), .page_table = table.data(), .table_stride = pages_each};
+    view = {.k = k.data(),
+            .v = v.data(),
+            .layers = 1,
+            .kv_heads = kv_heads,
+            .head_dim = head_dim,
+            .page_size = page_size,
+            .pages = static_cast<std::int64_t>(pages),
+            .page_table = table.data(),
+            .table_stride = pages_each};
   }
 };
 
 // Packed, paged, chunked and one by one: the same bits, and right.
 TEST(Attention, HasTheSameBitsPackedPagedChunkedAndTokenByToken) {
   core::ThreadPool pool(2), single(1);
-  for (const std::int64_t dim : {std::int64_t{8}, std::int64_t{20}, std::int64_t{64}, std::int64_t{256}}) {
-    const AttentionShape shape{.heads = 6, .kv_heads = 2, .head_dim = dim, .scale = 1.0f / std::sqrt(static_cast<float>(dim))};
-    const std::vector<std::int32_t> offsets{0, 5, 5, 705, 834};  // one sequence is empty, one crosses a split
-    const std::size_t tokens = 834, qd = static_cast<std::size_t>(6 * dim), kd = static_cast<std::size_t>(2 * dim);
-    const std::vector<float> q = normals(tokens * qd, 12, 2.0f), k = normals(tokens * kd, 13, 2.0f), v = normals(tokens * kd, 14);
+  for (const std::int64_t dim :
+       {std::int64_t{8}, std::int64_t{20}, std::int64_t{64}, std::int64_t{256}}) {
+    const AttentionShape shape{.heads = 6,
+                               .kv_heads = 2,
+                               .head_dim = dim,
+                               .scale = 1.0f / std::sqrt(static_cast<float>(dim))};
+    const std::vector<std::int32_t> offsets{0, 5, 5, 705,
+                                            834};  // one sequence is empty, one crosses a split
+    const std::size_t tokens = 834, qd = static_cast<std::size_t>(6 * dim),
+                      kd = static_cast<std::size_t>(2 * dim);
+    const std::vector<float> q = normals(tokens * qd, 12, 2.0f), k = normals(tokens * kd, 13, 2.0f),
+                             v = normals(tokens * kd, 14);
     std::vector<std::int32_t> positions(tokens);
     for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
       std::iota(positions.begin() + offsets[s], positions.begin() + offsets[s + 1], 0);
@@ -111,34 +128,45 @@ TEST(Attention, HasTheSameBitsPackedPagedChunkedAndTokenByToken) {
     attention(q, cache.view, 0, offsets, positions, shape, whole, {}, pool);
     ASSERT_EQ(whole, packed);
 
-    Paged slow(1, 88, 2, 8, static_cast<int>(dim), 16);  // the long sequence: a chunk of 300, then one by one
+    Paged slow(1, 88, 2, 8, static_cast<int>(dim),
+               16);  // the long sequence: a chunk of 300, then one by one
     for (std::size_t at = 0; at < 700;) {
       const std::size_t n = at == 0 ? 300 : 1, from = 5 + at;
       const std::vector<std::int32_t> one{0, static_cast<std::int32_t>(n)};
-      const auto rows = [&](const std::vector<float>& x, std::size_t width) { return std::span(x).subspan(from * width, n * width); };
+      const auto rows = [&](const std::vector<float>& x, std::size_t width) {
+        return std::span(x).subspan(from * width, n * width);
+      };
       std::vector<float> out(n * qd, std::nanf(""));
-      kv_append(rows(k, kd), rows(v, kd), slow.view, 0, one, std::span(positions).subspan(from, n), single);
-      attention(rows(q, qd), slow.view, 0, one, std::span(positions).subspan(from, n), shape, out, {}, single);
+      kv_append(rows(k, kd), rows(v, kd), slow.view, 0, one, std::span(positions).subspan(from, n),
+                single);
+      attention(rows(q, qd), slow.view, 0, one, std::span(positions).subspan(from, n), shape, out,
+                {}, single);
       ASSERT_TRUE(std::ranges::equal(out, rows(packed, qd))) << at;
       at += n;
     }
-    for (const std::size_t t : {0, 4, 5, 100, 700, 704, 833}) {  // against the plain twin, and against double precision
+    for (const std::size_t t :
+         {0, 4, 5, 100, 700, 704, 833}) {  // against the plain twin, and against double precision
       const std::size_t start = t < 5 ? 0 : t < 705 ? 5 : 705, n = t - start + 1;
       for (std::size_t h = 0; h < 6; ++h) {
         const auto d = static_cast<std::size_t>(dim);
         const auto row = [&](const std::vector<float>& x) {
-          return std::function<std::span<const float>(std::int64_t)>([&x, start, kd, h, d](std::int64_t j) {
+          return std::function<std::span<const float>(std::int64_t)>([&x, start, kd, h,
+                                                                      d](std::int64_t j) {
             return std::span(x).subspan((start + static_cast<std::size_t>(j)) * kd + h / 3 * d, d);
           });
         };
-        const std::span<const float> query = std::span(q).subspan(t * qd + h * d, d), got = std::span(packed).subspan(t * qd + h * d, d);
+        const std::span<const float> query = std::span(q).subspan(t * qd + h * d, d),
+                                     got = std::span(packed).subspan(t * qd + h * d, d);
         std::vector<float> plain(d);
-        reference::attend(query, static_cast<std::int64_t>(n), row(k), row(v), shape.scale, [](float x) { return exp(x); }, plain);
+        reference::attend(
+            query, static_cast<std::int64_t>(n), row(k), row(v), shape.scale,
+            [](float x) { return exp(x); }, plain);
         ASSERT_TRUE(std::ranges::equal(got, plain)) << t << " " << h;
         std::vector<double> score(n), sum(d);
         double highest = -INFINITY, total = 0.0;
         for (std::size_t j = 0; j < n; ++j) {
-          for (std::size_t i = 0; i < d; ++i) score[j] += double{query[i]} * row(k)(static_cast<std::int64_t>(j))[i];
+          for (std::size_t i = 0; i < d; ++i)
+            score[j] += double{query[i]} * row(k)(static_cast<std::int64_t>(j))[i];
           highest = std::max(highest, score[j] *= shape.scale);
         }
         for (std::size_t j = 0; j < n; ++j) {
@@ -159,7 +187,8 @@ TEST(Attention, ScalingKeepsTheVarianceOfScoresAtOne) {
     double variance = 0.0;
     const std::size_t draws = 4000;
     for (std::size_t i = 0; i < draws; ++i) {
-      const double score = reference::dot(normals(dim, 2 * i), normals(dim, 2 * i + 1)) / std::sqrt(static_cast<double>(dim));
+      const double score = reference::dot(normals(dim, 2 * i), normals(dim, 2 * i + 1)) /
+                           std::sqrt(static_cast<double>(dim));
       variance += score * score / static_cast<double>(draws);
     }
     EXPECT_NEAR(variance, 1.0, 0.1) << dim;  // standard error of the estimate: 0.022
@@ -173,19 +202,29 @@ TEST(Attention, SixteenBitCachesRoundAndNothingElse) {
   const std::vector<std::int32_t> offsets{0, 200};
   std::vector<std::int32_t> positions(200);
   std::iota(positions.begin(), positions.end(), 0);
-  const std::vector<float> q = normals(200 * 128, 31), k = normals(200 * 64, 32), v = normals(200 * 64, 33);
+  const std::vector<float> q = normals(200 * 128, 31), k = normals(200 * 64, 32),
+                           v = normals(200 * 64, 33);
   std::vector<float> exact(200 * 128);
   attention(q, k, v, offsets, shape, exact, {}, pool);
   for (const DType dtype : {DType::f16, DType::bf16}) {
     std::vector<std::uint16_t> keys(200 * 64), values(200 * 64);
     const std::int32_t table = 0;
-    const KvView view{.k = keys.data(), .v = values.data(), .dtype = dtype, .layers = 1, .kv_heads = 1, .head_dim = 64,
-                      .page_size = 200, .pages = 1, .page_table = &table, .table_stride = 1};
+    const KvView view{.k = keys.data(),
+                      .v = values.data(),
+                      .dtype = dtype,
+                      .layers = 1,
+                      .kv_heads = 1,
+                      .head_dim = 64,
+                      .page_size = 200,
+                      .pages = 1,
+                      .page_table = &table,
+                      .table_stride = 1};
     kv_append(k, v, view, 0, offsets, positions, pool);
     std::vector<float> out(200 * 128);
     attention(q, view, 0, offsets, positions, shape, out, {}, pool);
     float worst = 0.0f;
-    for (std::size_t i = 0; i < out.size(); ++i) worst = std::max(worst, std::fabs(out[i] - exact[i]));
+    for (std::size_t i = 0; i < out.size(); ++i)
+      worst = std::max(worst, std::fabs(out[i] - exact[i]));
     EXPECT_LT(worst, dtype == DType::f16 ? 4e-3f : 4e-2f);
     EXPECT_GT(worst, 0.0f);
   }
@@ -202,10 +241,13 @@ TEST(Rope, ScoresDependOnTheDistanceAlone) {
     rope(x, 1, 1, 64, cos, sin, pool);
     return x;
   };
-  const auto score = [&](std::int32_t at_q, std::int32_t at_k) { return reference::dot(turned(q, at_q), turned(k, at_k)); };
+  const auto score = [&](std::int32_t at_q, std::int32_t at_k) {
+    return reference::dot(turned(q, at_q), turned(k, at_k));
+  };
   for (const std::int32_t distance : {0, 1, 5, 100}) {
     const float near_start = score(distance, 0);
-    for (const std::int32_t shift : {1, 50, 1000}) EXPECT_NEAR(score(shift + distance, shift), near_start, 2e-3f);
+    for (const std::int32_t shift : {1, 50, 1000})
+      EXPECT_NEAR(score(shift + distance, shift), near_start, 2e-3f);
   }
   EXPECT_EQ(turned(q, 0), q);
   EXPECT_GT(std::fabs(score(5, 0) - score(0, 5)), 1e-2f);  // the direction matters
@@ -240,8 +282,11 @@ TEST(Rope, StretchingKeepsFastPlanesAndDividesSlowOnes) {
       EXPECT_GE((*stretched)[i], linear[i] * 0.999f);
     }
   }
-  const auto turns = [&](std::size_t i) { return 2048.0f * plain[i] / (2.0f * std::numbers::pi_v<float>); };
-  for (std::size_t i = 0; i < plain.size(); ++i) {  // more than 4 turns: kept; less than one: divided
+  const auto turns = [&](std::size_t i) {
+    return 2048.0f * plain[i] / (2.0f * std::numbers::pi_v<float>);
+  };
+  for (std::size_t i = 0; i < plain.size();
+       ++i) {  // more than 4 turns: kept; less than one: divided
     if (turns(i) > 4.0f) {
       EXPECT_EQ(llama[i], plain[i]);
     }
