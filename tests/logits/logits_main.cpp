@@ -31,10 +31,12 @@ std::vector<T> read_numbers(const std::string& path) {
 
 template <class T>
 void write_numbers(const std::string& path, const std::vector<T>& numbers) {
-  rose::core::write_file_atomic(path, {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)});
+  rose::core::write_file_atomic(
+      path, {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)});
 }
 
-void all_logits(const std::string& model, const std::string& ids_file, const std::string& out_file) {
+void all_logits(const std::string& model, const std::string& ids_file,
+                const std::string& out_file) {
   const auto weights = rose::model::load_weights(rose::model::open_checkpoint(model));
   const std::vector<std::int32_t> ids = read_numbers<std::int32_t>(ids_file);
   std::vector<std::int32_t> positions(ids.size());
@@ -48,14 +50,17 @@ void all_logits(const std::string& model, const std::string& ids_file, const std
   write_numbers(out_file, out);
 }
 
-void greedy(const std::string& model, const std::string& ids_file, const std::string& n, const std::string& out_file) {
+void greedy(const std::string& model, const std::string& ids_file, const std::string& n,
+            const std::string& out_file) {
   const auto weights = rose::model::load_weights(rose::model::open_checkpoint(model));
   const std::vector<std::int32_t> ids = read_numbers<std::int32_t>(ids_file);
   rose::model::Generator generator(weights);
-  const rose::model::Generation made = generator.generate(ids, {.max_tokens = std::stoll(n), .ignore_stop = true});
+  const rose::model::Generation made =
+      generator.generate(ids, {.max_tokens = std::stoll(n), .ignore_stop = true});
   write_numbers(out_file, made.ids);
-  std::printf("%lld prompt tokens in %.3f s, %zu tokens in %.3f s\n", static_cast<long long>(made.prompt_tokens),
-              made.prefill_seconds, made.ids.size(), made.decode_seconds);
+  std::printf("%lld prompt tokens in %.3f s, %zu tokens in %.3f s\n",
+              static_cast<long long>(made.prompt_tokens), made.prefill_seconds, made.ids.size(),
+              made.decode_seconds);
 }
 
 void counts(const std::string& file) {
@@ -70,9 +75,12 @@ int main(int argc, char** argv) {
   const std::vector<std::string> args(argv + 1, argv + argc);
   try {
     if (args.size() == 4 && args[0] == "logits") return all_logits(args[1], args[2], args[3]), 0;
-    if (args.size() == 5 && args[0] == "greedy") return greedy(args[1], args[2], args[3], args[4]), 0;
+    if (args.size() == 5 && args[0] == "greedy")
+      return greedy(args[1], args[2], args[3], args[4]), 0;
     if (args.size() == 2 && args[0] == "counts") return counts(args[1]), 0;
-    std::fprintf(stderr, "usage: logits_tool logits MODEL IDS OUT | greedy MODEL IDS N OUT | counts CONFIG.json\n");
+    std::fprintf(
+        stderr,
+        "usage: logits_tool logits MODEL IDS OUT | greedy MODEL IDS N OUT | counts CONFIG.json\n");
     return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", rose::core::describe(error).c_str());

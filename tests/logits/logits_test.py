@@ -1,7 +1,7 @@
 """Our logits beside Hugging Face transformers' on the same files, and greedy continuations token by token.
 
 Random small checkpoints of each family and option are written by transformers itself; the real model is the shipped GGUF file,
-dequantised by transformers' own GGUF reader (the `gguf` package). Tolerance: 1e-4 absolute, fp32.
+dequantised by transformers' own GGUF reader (the `gguf` package). Tolerance: 1e-4 absolute, our logits in fp32; the real model's oracle computes in double precision.
 """
 import os
 import pathlib
@@ -35,7 +35,7 @@ def their_logits(model, ids):
     import torch
 
     with torch.no_grad():
-        return model(torch.tensor([ids])).logits[0].float().numpy()
+        return model(torch.tensor([ids])).logits[0].numpy()
 
 
 def compare(name, path, model, ids, folder, greedy_tokens=64):
@@ -138,6 +138,7 @@ def test_smollm2():
     missing, unexpected = model.load_state_dict(weights, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
+    model.double()  # 30 blocks and logits up to 30: in fp32 the oracle's own rounding is as large as ours
     texts = [
         "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n",
         "The theory of relativity says that the laws of physics are the same for all observers, and that the speed of light "
