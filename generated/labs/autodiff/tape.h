@@ -16,7 +16,8 @@ class Tape;
 /// A number that remembers how it was made. Without a tape it is a constant.
 struct Var {
   Var() = default;
-  Var(double constant) : value(constant) {}  // implicit: 2.0 * x should read as it does in a formula
+  Var(double constant)
+      : value(constant) {}  // implicit: 2.0 * x should read as it does in a formula
   Var(Tape* owner, std::uint32_t entry, double v) : value(v), tape(owner), index(entry) {}
 
   double value = 0.0;
@@ -69,9 +70,15 @@ inline Var apply(double value, const Var& a, double da, const Var& b = {}, doubl
 }
 
 // Differentiate the four operations.
-inline Var operator+(const Var& a, const Var& b) { return apply(a.value + b.value, a, 1.0, b, 1.0); }
-inline Var operator-(const Var& a, const Var& b) { return apply(a.value - b.value, a, 1.0, b, -1.0); }
-inline Var operator-(const Var& a) { return apply(-a.value, a, -1.0); }
+inline Var operator+(const Var& a, const Var& b) {
+  return apply(a.value + b.value, a, 1.0, b, 1.0);
+}
+inline Var operator-(const Var& a, const Var& b) {
+  return apply(a.value - b.value, a, 1.0, b, -1.0);
+}
+inline Var operator-(const Var& a) {
+  return apply(-a.value, a, -1.0);
+}
 inline Var operator*(const Var& a, const Var& b) {
   return apply(a.value * b.value, a, b.value, b, a.value);
 }
@@ -79,15 +86,21 @@ inline Var operator/(const Var& a, const Var& b) {
   const double quotient = a.value / b.value;
   return apply(quotient, a, 1.0 / b.value, b, -quotient / b.value);
 }
-inline Var& operator+=(Var& a, const Var& b) { return a = a + b; }
-inline bool operator<(const Var& a, const Var& b) { return a.value < b.value; }
+inline Var& operator+=(Var& a, const Var& b) {
+  return a = a + b;
+}
+inline bool operator<(const Var& a, const Var& b) {
+  return a.value < b.value;
+}
 
 // Differentiate the elementary functions.
 inline Var exp(const Var& a) {
   const double y = std::exp(a.value);
   return apply(y, a, y);
 }
-inline Var log(const Var& a) { return apply(std::log(a.value), a, 1.0 / a.value); }
+inline Var log(const Var& a) {
+  return apply(std::log(a.value), a, 1.0 / a.value);
+}
 inline Var sqrt(const Var& a) {
   const double y = std::sqrt(a.value);
   return apply(y, a, 0.5 / y);

@@ -20,8 +20,8 @@ using Doubles = Array<double>;
 
 /// x [m, k], w [n, k], b [n] -> y [m, n].
 template <class T>
-Array<T> linear(const Array<T>& x, const Array<T>& w, const Array<T>& b, std::size_t m, std::size_t n,
-                std::size_t k) {
+Array<T> linear(const Array<T>& x, const Array<T>& w, const Array<T>& b, std::size_t m,
+                std::size_t n, std::size_t k) {
   Array<T> y(m * n);
   for (std::size_t i = 0; i < m; ++i) {
     for (std::size_t j = 0; j < n; ++j) {
@@ -109,7 +109,8 @@ Array<T> gelu(const Array<T>& x, bool approximate) {
   const double c = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // sqrt(2 / pi)
   Array<T> y;
   for (const T& v : x) {
-    const T inner = approximate ? tanh(c * (v + 0.044715 * v * v * v)) : erf(v * (0.5 * std::numbers::sqrt2));
+    const T inner =
+        approximate ? tanh(c * (v + 0.044715 * v * v * v)) : erf(v * (0.5 * std::numbers::sqrt2));
     y.push_back(0.5 * v * (1.0 + inner));
   }
   return y;
@@ -159,8 +160,8 @@ struct NormGradients {
 };
 
 // Remove the component along the normalised row, and for LayerNorm the mean.
-inline NormGradients norm_vjp(const Doubles& x, const Doubles& w, const Doubles& y_bar, std::size_t m,
-                              double epsilon, bool center) {
+inline NormGradients norm_vjp(const Doubles& x, const Doubles& w, const Doubles& y_bar,
+                              std::size_t m, double epsilon, bool center) {
   const std::size_t c = w.size();
   const auto n = static_cast<double>(c);
   NormGradients out{Doubles(m * c), Doubles(c), Doubles(c)};
@@ -246,7 +247,8 @@ Array<T> rope(const Array<T>& x, std::span<const int> positions, const Doubles& 
 /// q [t, heads, d], k and v [t, kv_heads, d] -> out [t, heads, d]; one sequence, causal.
 template <class T>
 Array<T> attention(const Array<T>& q, const Array<T>& k, const Array<T>& v, std::size_t t,
-                   std::size_t heads, std::size_t kv_heads, std::size_t d, Doubles* logsumexp = nullptr) {
+                   std::size_t heads, std::size_t kv_heads, std::size_t d,
+                   Doubles* logsumexp = nullptr) {
   using std::exp;
   using std::log;
   const double scale = 1.0 / std::sqrt(static_cast<double>(d));
@@ -266,7 +268,8 @@ Array<T> attention(const Array<T>& q, const Array<T>& k, const Array<T>& v, std:
       }
       for (std::size_t j = 0; j <= i; ++j) {
         const T p = weight[j] / sum;
-        for (std::size_t e = 0; e < d; ++e) out[(i * heads + h) * d + e] += p * v[(j * kv_heads + g) * d + e];
+        for (std::size_t e = 0; e < d; ++e)
+          out[(i * heads + h) * d + e] += p * v[(j * kv_heads + g) * d + e];
       }
       if constexpr (std::is_same_v<T, double>) {
         if (logsumexp != nullptr) (*logsumexp)[i * heads + h] = std::log(sum);

@@ -36,7 +36,8 @@ Vec logistic(Vec x) {
 }
 
 // Walk the elements of a thread's share.
-void gelu_tanh_backward(const float* x, const float* dy, float* dx, std::int64_t begin, std::int64_t end) {
+void gelu_tanh_backward(const float* x, const float* dy, float* dx, std::int64_t begin,
+                        std::int64_t end) {
   for (std::int64_t i = begin; i < end; i += width) {
     const Vec slope = gelu_slope(load_some(x + i, end - i));
     store_some(hn::Mul(load_some(dy + i, end - i), slope), dx + i, end - i);
@@ -69,27 +70,30 @@ constexpr std::int64_t kGrain = 4096;
 // Elementwise means equally long.
 void expect_equal(std::size_t a, std::size_t b, const char* what) {
   if (a == b) return;
-  throw core::Error(core::Code::invalid_argument, "arrays of an elementwise operation differ in length").in(what);
+  throw core::Error(core::Code::invalid_argument,
+                    "arrays of an elementwise operation differ in length")
+      .in(what);
 }
 
 }  // namespace
 
 // Divide the elements among the threads.
-void gelu_backward(std::span<const float> x, std::span<const float> dy, std::span<float> dx, Gelu kind,
-                   core::ThreadPool& pool) {
+void gelu_backward(std::span<const float> x, std::span<const float> dy, std::span<float> dx,
+                   Gelu kind, core::ThreadPool& pool) {
   expect_equal(x.size(), dy.size(), "gelu_backward");
   expect_equal(x.size(), dx.size(), "gelu_backward");
-  pool.for_range(static_cast<std::int64_t>(x.size()), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    if (kind == Gelu::tanh) {
-      HWY_DYNAMIC_DISPATCH(gelu_tanh_backward)(x.data(), dy.data(), dx.data(), begin, end);
-      return;
-    }
-    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-      const float v = x[i], root = std::numbers::sqrt2_v<float>;
-      const float density = std::exp(-0.5f * v * v) * std::numbers::inv_sqrtpi_v<float> / root;
-      dx[i] = dy[i] * (0.5f * (1.0f + std::erf(v / root)) + v * density);
-    }
-  });
+  pool.for_range(
+      static_cast<std::int64_t>(x.size()), kGrain, [&](std::int64_t begin, std::int64_t end) {
+        if (kind == Gelu::tanh) {
+          HWY_DYNAMIC_DISPATCH(gelu_tanh_backward)(x.data(), dy.data(), dx.data(), begin, end);
+          return;
+        }
+        for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+          const float v = x[i], root = std::numbers::sqrt2_v<float>;
+          const float density = std::exp(-0.5f * v * v) * std::numbers::inv_sqrtpi_v<float> / root;
+          dx[i] = dy[i] * (0.5f * (1.0f + std::erf(v / root)) + v * density);
+        }
+      });
 }
 
 void silu_multiply_backward(std::span<const float> gate, std::span<const float> up,
@@ -98,10 +102,11 @@ void silu_multiply_backward(std::span<const float> gate, std::span<const float> 
   for (const std::size_t size : {up.size(), dy.size(), dgate.size(), dup.size()}) {
     expect_equal(gate.size(), size, "silu_multiply_backward");
   }
-  pool.for_range(static_cast<std::int64_t>(gate.size()), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    HWY_DYNAMIC_DISPATCH(silu_backward)
-    (gate.data(), up.data(), dy.data(), dgate.data(), dup.data(), begin, end);
-  });
+  pool.for_range(static_cast<std::int64_t>(gate.size()), kGrain,
+                 [&](std::int64_t begin, std::int64_t end) {
+                   HWY_DYNAMIC_DISPATCH(silu_backward)
+                   (gate.data(), up.data(), dy.data(), dgate.data(), dup.data(), begin, end);
+                 });
 }
 
 }  // namespace rose::kernels

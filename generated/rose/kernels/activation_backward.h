@@ -10,8 +10,8 @@
 namespace rose::kernels {
 
 /// dx = dy * gelu'(x), elementwise. dx may be dy.
-void gelu_backward(std::span<const float> x, std::span<const float> dy, std::span<float> dx, Gelu kind,
-                   core::ThreadPool& pool);
+void gelu_backward(std::span<const float> x, std::span<const float> dy, std::span<float> dx,
+                   Gelu kind, core::ThreadPool& pool);
 
 /// For y = silu(gate) * up: dgate = dy * up * s * (1 + gate * (1 - s)) with s = 1 / (1 + exp(-gate)),
 /// and dup = dy * gate * s. dgate or dup may be dy.

@@ -39,12 +39,13 @@ HWY_EXPORT(scaled_softmax);
 }  // namespace
 
 // Take the losses from the scoring kernel, then overwrite.
-void cross_entropy(std::span<float> logits, std::int64_t rows, std::span<const std::int32_t> targets,
-                   float scale, std::span<float> losses, core::ThreadPool& pool,
-                   std::vector<float>& scratch) {
+void cross_entropy(std::span<float> logits, std::int64_t rows,
+                   std::span<const std::int32_t> targets, float scale, std::span<float> losses,
+                   core::ThreadPool& pool, std::vector<float>& scratch) {
   const auto count = static_cast<std::size_t>(rows);
   if (targets.size() != count || losses.size() != count) {
-    throw core::Error(core::Code::invalid_argument, "there must be one target and one loss per row of logits")
+    throw core::Error(core::Code::invalid_argument,
+                      "there must be one target and one loss per row of logits")
         .in("cross_entropy");
   }
   if (rows == 0) return;

@@ -12,7 +12,8 @@ void embedding_backward(std::span<const std::int32_t> ids, std::span<const float
                         std::span<float> dtable, std::int64_t columns, core::ThreadPool& pool) {
   const std::int64_t rows = columns == 0 ? 0 : static_cast<std::int64_t>(dtable.size()) / columns;
   if (dy.size() != ids.size() * static_cast<std::size_t>(columns)) {
-    throw core::Error(core::Code::invalid_argument, "dy does not have one row per id").in("embedding_backward");
+    throw core::Error(core::Code::invalid_argument, "dy does not have one row per id")
+        .in("embedding_backward");
   }
   for (const std::int32_t id : ids) {
     if (id < 0 || id >= rows) {

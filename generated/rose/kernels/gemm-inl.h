@@ -32,8 +32,8 @@ inline std::int64_t packed_size(std::int64_t depth, std::int64_t columns) {
 }
 
 /// Packs panels [begin, end) of b [depth, columns]; panel p holds the columns from p * kPanel.
-inline void pack_panels(const Strided& b, std::int64_t depth, std::int64_t columns, std::int64_t begin,
-                        std::int64_t end, float* HWY_RESTRICT packed) {
+inline void pack_panels(const Strided& b, std::int64_t depth, std::int64_t columns,
+                        std::int64_t begin, std::int64_t end, float* HWY_RESTRICT packed) {
   const std::int64_t padded = (columns + kPanel - 1) / kPanel * kPanel;
   for (std::int64_t d0 = 0; d0 < depth; d0 += kDepthBlock) {
     const std::int64_t rows = std::min(kDepthBlock, depth - d0);
@@ -62,7 +62,8 @@ inline void pack_rows(const Strided& a, std::int64_t i, std::int64_t rows, std::
     }
   } else {
     for (std::int64_t r = 0; r < have; ++r) {
-      for (std::int64_t d = 0; d < depth; ++d) packed[d * kTileRows + r] = in[r * a.row + d * a.column];
+      for (std::int64_t d = 0; d < depth; ++d)
+        packed[d * kTileRows + r] = in[r * a.row + d * a.column];
     }
   }
 }
@@ -116,10 +117,12 @@ inline void multiply_rows(const Strided& a, const float* HWY_RESTRICT packed, st
     const float* block = packed + d0 * panels * kPanel;
     const bool onto = add || d0 > 0;
     for (std::int64_t g = 0; g < panels; g += group) {
-      for (std::int64_t i = first * kTileRows; i < std::min(last * kTileRows, rows); i += kTileRows) {
+      for (std::int64_t i = first * kTileRows; i < std::min(last * kTileRows, rows);
+           i += kTileRows) {
         pack_rows(a, i, rows, d0, deep, left);
         for (std::int64_t p = g; p < std::min(g + group, panels); ++p) {
-          const std::int64_t high = std::min(kTileRows, rows - i), wide = std::min(kPanel, columns - p * kPanel);
+          const std::int64_t high = std::min(kTileRows, rows - i),
+                             wide = std::min(kPanel, columns - p * kPanel);
           float* to = c + i * stride + p * kPanel;
           if (high == kTileRows && wide == kPanel) {
             tile(deep, left, block + p * kPanel * deep, to, stride, onto);

@@ -18,9 +18,9 @@ HWY_BEFORE_NAMESPACE();
 namespace rose::kernels::HWY_NAMESPACE {
 
 // c [rows, columns] (+)= a [rows, depth] b [depth, columns].
-void multiply(const float* a, std::int64_t a_row, std::int64_t a_column, const float* b, std::int64_t rows,
-              std::int64_t depth, std::int64_t columns, float* c, bool add, core::ThreadPool& pool,
-              std::vector<float>& scratch) {
+void multiply(const float* a, std::int64_t a_row, std::int64_t a_column, const float* b,
+              std::int64_t rows, std::int64_t depth, std::int64_t columns, float* c, bool add,
+              core::ThreadPool& pool, std::vector<float>& scratch) {
   const auto size = static_cast<std::size_t>(packed_size(depth, columns)) + 16;
   if (scratch.size() < size) scratch.resize(size);
   // Panels begin on a cache line: vectors that straddle two lines take two loads.
@@ -35,7 +35,8 @@ void multiply(const float* a, std::int64_t a_row, std::int64_t a_column, const f
 }
 
 // db [n] += the sum of the rows of dy [m, n], each column an ascending chain from zero.
-void column_sums(const float* dy, std::int64_t m, std::int64_t n, float* db, core::ThreadPool& pool) {
+void column_sums(const float* dy, std::int64_t m, std::int64_t n, float* db,
+                 core::ThreadPool& pool) {
   pool.for_range(n, 64, [&](std::int64_t begin, std::int64_t end) HWY_ATTR {
     for (std::int64_t j = begin; j < end; j += width) {
       Vec sum = set(0.0f);
@@ -58,7 +59,8 @@ HWY_EXPORT(column_sums);
 // Say which array does not fit.
 void expect(std::size_t have, std::int64_t want, const char* what) {
   if (have != static_cast<std::size_t>(want)) {
-    throw core::Error(core::Code::invalid_argument, fmt::format("{} has {} elements, expected {}", what, have, want))
+    throw core::Error(core::Code::invalid_argument,
+                      fmt::format("{} has {} elements, expected {}", what, have, want))
         .in("linear_backward");
   }
 }
@@ -70,7 +72,8 @@ void linear_backward_input(std::span<const float> dy, std::int64_t m, const Matr
                            std::span<float> dx, Into into, core::ThreadPool& pool,
                            std::vector<float>& scratch) {
   if (w.dtype != DType::f32) {
-    throw core::Error(core::Code::unsupported, "weights to be trained must be fp32").in("linear_backward");
+    throw core::Error(core::Code::unsupported, "weights to be trained must be fp32")
+        .in("linear_backward");
   }
   expect(dy.size(), m * w.rows, "dy");
   expect(dx.size(), m * w.cols, "dx");
@@ -83,7 +86,8 @@ void linear_backward_weight(std::span<const float> x, std::span<const float> dy,
                             std::span<float> dw, std::span<float> db, core::ThreadPool& pool,
                             std::vector<float>& scratch) {
   if (m == 0) return;
-  const std::int64_t k = static_cast<std::int64_t>(x.size()) / m, n = static_cast<std::int64_t>(dy.size()) / m;
+  const std::int64_t k = static_cast<std::int64_t>(x.size()) / m,
+                     n = static_cast<std::int64_t>(dy.size()) / m;
   expect(x.size(), m * k, "x");
   expect(dy.size(), m * n, "dy");
   expect(dw.size(), n * k, "dw");

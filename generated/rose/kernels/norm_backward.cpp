@@ -18,8 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace rose::kernels::HWY_NAMESPACE {
 
 // dw[c] += sum over rows of dy * (x - mean) * inv, db[c] += sum of dy; mean and db may be null.
-void norm_weight(const float* x, const float* dy, const float* mean, const float* inv, std::int64_t m,
-                 std::int64_t c, float* dw, float* db, core::ThreadPool& pool) {
+void norm_weight(const float* x, const float* dy, const float* mean, const float* inv,
+                 std::int64_t m, std::int64_t c, float* dw, float* db, core::ThreadPool& pool) {
   pool.for_range(c, 64, [&](std::int64_t begin, std::int64_t end) HWY_ATTR {
     for (std::int64_t j = begin; j < end; j += width) {
       const std::int64_t n = end - j;
@@ -46,8 +46,12 @@ void norm_rows(const float* x, const float* w, const float* dy, const float* mea
       const float* gr = dy + i * c;
       float* out = dx + i * c;
       const Vec mu = set(mean != nullptr ? mean[i] : 0.0f), r = set(inv[i]);
-      const auto hat_at = [&](std::int64_t j) HWY_ATTR { return hn::Mul(hn::Sub(load_some(xr + j, c - j), mu), r); };
-      const auto g_at = [&](std::int64_t j) HWY_ATTR { return hn::Mul(load_some(gr + j, c - j), load_some(w + j, c - j)); };
+      const auto hat_at = [&](std::int64_t j) HWY_ATTR {
+        return hn::Mul(hn::Sub(load_some(xr + j, c - j), mu), r);
+      };
+      const auto g_at = [&](std::int64_t j) HWY_ATTR {
+        return hn::Mul(load_some(gr + j, c - j), load_some(w + j, c - j));
+      };
       Sum16 sum_g = zero16(), sum_gh = zero16();
       for (std::int64_t j = 0; j < c; j += width) {
         const std::int64_t part = j / width % parts;
@@ -56,7 +60,8 @@ void norm_rows(const float* x, const float* w, const float* dy, const float* mea
         sum_gh.part[part] = fma(g, hat_at(j), sum_gh.part[part]);
       }
       const auto count = static_cast<float>(c);
-      const Vec g_mean = set(mean != nullptr ? total(sum_g) / count : 0.0f), gh_mean = set(total(sum_gh) / count);
+      const Vec g_mean = set(mean != nullptr ? total(sum_g) / count : 0.0f),
+                gh_mean = set(total(sum_gh) / count);
       for (std::int64_t j = 0; j < c; j += width) {
         Vec d = hn::Mul(r, fma(hn::Neg(hat_at(j)), gh_mean, hn::Sub(g_at(j), g_mean)));
         if (add) d = hn::Add(load_some(out + j, c - j), d);
@@ -80,8 +85,9 @@ HWY_EXPORT(norm_rows);
 
 // One implementation for both norms.
 void rmsnorm_backward(std::span<const float> x, std::int64_t m, std::span<const float> weight,
-                      std::span<const float> inv_rms, std::span<const float> dy, std::span<float> dx,
-                      Into into, std::span<float> dweight, core::ThreadPool& pool) {
+                      std::span<const float> inv_rms, std::span<const float> dy,
+                      std::span<float> dx, Into into, std::span<float> dweight,
+                      core::ThreadPool& pool) {
   layernorm_backward(x, m, weight, {}, inv_rms, dy, dx, into, dweight, {}, pool);
 }
 
@@ -93,7 +99,8 @@ void layernorm_backward(std::span<const float> x, std::int64_t m, std::span<cons
   const auto expect = [](std::size_t have, std::int64_t want, const char* what) {
     if (have == static_cast<std::size_t>(want)) return;
     throw core::Error(core::Code::invalid_argument,
-                      fmt::format("{} has {} elements, expected {}", what, have, want)).in("norm_backward");
+                      fmt::format("{} has {} elements, expected {}", what, have, want))
+        .in("norm_backward");
   };
   expect(x.size(), n, "x");
   expect(dy.size(), n, "dy");
@@ -107,7 +114,8 @@ void layernorm_backward(std::span<const float> x, std::int64_t m, std::span<cons
   (x.data(), dy.data(), means, inv_std.data(), m, c, dweight.data(),
    dbias.empty() ? nullptr : dbias.data(), pool);
   HWY_DYNAMIC_DISPATCH(norm_rows)
-  (x.data(), weight.data(), dy.data(), means, inv_std.data(), m, c, dx.data(), into == Into::add, pool);
+  (x.data(), weight.data(), dy.data(), means, inv_std.data(), m, c, dx.data(), into == Into::add,
+   pool);
 }
 
 }  // namespace rose::kernels

@@ -14,8 +14,9 @@ namespace rose::kernels {
 /// dweight[c] += sum over rows of dy * h. x and dy are [M, C], inv_rms [M] as the forward pass gave it.
 /// dx may be dy.
 void rmsnorm_backward(std::span<const float> x, std::int64_t m, std::span<const float> weight,
-                      std::span<const float> inv_rms, std::span<const float> dy, std::span<float> dx,
-                      Into into, std::span<float> dweight, core::ThreadPool& pool);
+                      std::span<const float> inv_rms, std::span<const float> dy,
+                      std::span<float> dx, Into into, std::span<float> dweight,
+                      core::ThreadPool& pool);
 
 /// The same with h = (x - mean) * inv_std, and mean(g) subtracted as well; dbias[c] += sum of dy.
 void layernorm_backward(std::span<const float> x, std::int64_t m, std::span<const float> weight,

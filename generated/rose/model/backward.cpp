@@ -34,16 +34,19 @@ Gradients::Gradients(const WeightSet& weights) {
   head = weights.config().tied_head ? embed : find("head.weight");
   for (std::int64_t l = 0; l < weights.config().layers; ++l) {
     const auto at = [&](const char* name) { return find(fmt::format("layers.{}.{}", l, name)); };
-    layers_.push_back({at("attn_norm.weight"), at("attn_norm.bias"), at("attn.q.weight"),
-                       at("attn.k.weight"), at("attn.v.weight"), at("attn.o.weight"), at("attn.q.bias"),
-                       at("attn.k.bias"), at("attn.v.bias"), at("attn.o.bias"), at("attn.q_norm.weight"),
-                       at("attn.k_norm.weight"), at("ffn_norm.weight"), at("ffn_norm.bias"),
-                       at("ffn.gate.weight"), at("ffn.up.weight"), at("ffn.down.weight"),
-                       at("ffn.gate.bias"), at("ffn.up.bias"), at("ffn.down.bias")});
+    layers_.push_back({at("attn_norm.weight"), at("attn_norm.bias"),     at("attn.q.weight"),
+                       at("attn.k.weight"),    at("attn.v.weight"),      at("attn.o.weight"),
+                       at("attn.q.bias"),      at("attn.k.bias"),        at("attn.v.bias"),
+                       at("attn.o.bias"),      at("attn.q_norm.weight"), at("attn.k_norm.weight"),
+                       at("ffn_norm.weight"),  at("ffn_norm.bias"),      at("ffn.gate.weight"),
+                       at("ffn.up.weight"),    at("ffn.down.weight"),    at("ffn.gate.bias"),
+                       at("ffn.up.bias"),      at("ffn.down.bias")});
   }
 }
 
-void Gradients::zero() { std::fill(all_.begin(), all_.end(), 0.0f); }
+void Gradients::zero() {
+  std::fill(all_.begin(), all_.end(), 0.0f);
+}
 
 std::span<float> Gradients::find(std::string_view name) const {
   for (const Window& window : windows_) {
@@ -56,12 +59,19 @@ std::span<float> Gradients::find(std::string_view name) const {
 void BackwardWorkspace::reserve(std::int64_t tokens) {
   const std::int64_t c = config_.hidden, f = config_.ffn, d = config_.head_dim;
   const std::int64_t qd = config_.heads * d, kd = config_.kv_heads * d;
-  const std::array<std::pair<std::span<float>*, std::int64_t>, 9> parts{
-      {{&dx, c}, {&d_normed, c}, {&d_attn, qd}, {&dq, qd}, {&dk, kd}, {&dv, kd}, {&d_gate, f}, {&d_up, f},
-       {&turn_back, d / 2}}};
+  const std::array<std::pair<std::span<float>*, std::int64_t>, 9> parts{{{&dx, c},
+                                                                         {&d_normed, c},
+                                                                         {&d_attn, qd},
+                                                                         {&dq, qd},
+                                                                         {&dk, kd},
+                                                                         {&dv, kd},
+                                                                         {&d_gate, f},
+                                                                         {&d_up, f},
+                                                                         {&turn_back, d / 2}}};
   std::int64_t total = 0;
   for (const auto& [span, width] : parts) total += width * tokens;
-  if (buffer_.size() < static_cast<std::size_t>(total)) buffer_.resize(static_cast<std::size_t>(total));
+  if (buffer_.size() < static_cast<std::size_t>(total))
+    buffer_.resize(static_cast<std::size_t>(total));
   std::span<float> rest(buffer_);
   for (const auto& [span, width] : parts) {
     *span = rest.first(static_cast<std::size_t>(width * tokens));
@@ -90,7 +100,8 @@ struct Pass {
             std::span<float> dweight, std::span<float> dbias) const {
     const std::span<const float> w(weight, static_cast<std::size_t>(config.hidden));
     if (config.norm == NormKind::layernorm) {
-      kernels::layernorm_backward(x, tokens, w, mean, inv, dy, dx, into, dweight, dbias, work.pool());
+      kernels::layernorm_backward(x, tokens, w, mean, inv, dy, dx, into, dweight, dbias,
+                                  work.pool());
     } else {
       kernels::rmsnorm_backward(x, tokens, w, inv, dy, dx, into, dweight, work.pool());
     }
@@ -106,44 +117,51 @@ void ffn_backward(const Pass& pass, const LayerWeights& w, const SavedLayer& sav
     if (pass.config.activation != Activation::silu) {
       throw core::Error(core::Code::unsupported, "only SiLU gates can be trained").in("backward");
     }
-    kernels::silu_multiply_backward(saved.gate, saved.up, work.d_up, work.d_gate, work.d_up, work.pool());
-    pass.linear(saved.ffn_normed, w.gate, work.d_gate, work.d_normed, Into::overwrite, g.gate, g.gate_bias);
+    kernels::silu_multiply_backward(saved.gate, saved.up, work.d_up, work.d_gate, work.d_up,
+                                    work.pool());
+    pass.linear(saved.ffn_normed, w.gate, work.d_gate, work.d_normed, Into::overwrite, g.gate,
+                g.gate_bias);
     pass.linear(saved.ffn_normed, w.up, work.d_up, work.d_normed, Into::add, g.up, g.up_bias);
   } else {
-    const auto kind = pass.config.activation == Activation::gelu ? kernels::Gelu::exact : kernels::Gelu::tanh;
+    const auto kind =
+        pass.config.activation == Activation::gelu ? kernels::Gelu::exact : kernels::Gelu::tanh;
     kernels::gelu_backward(saved.up, work.d_up, work.d_up, kind, work.pool());
     pass.linear(saved.ffn_normed, w.up, work.d_up, work.d_normed, Into::overwrite, g.up, g.up_bias);
   }
-  pass.norm(saved.middle, w.ffn_norm, saved.ffn_norm_mean, saved.ffn_norm_inv, work.d_normed, work.dx,
-            Into::add, g.ffn_norm, g.ffn_norm_bias);
+  pass.norm(saved.middle, w.ffn_norm, saved.ffn_norm_mean, saved.ffn_norm_inv, work.d_normed,
+            work.dx, Into::add, g.ffn_norm, g.ffn_norm_bias);
 }
 
 // Go back through an attention branch.
 void attention_branch_backward(const Pass& pass, const Batch& batch, const Saved& all,
-                               const LayerWeights& w, const SavedLayer& saved, const Gradients::Layer& g) {
+                               const LayerWeights& w, const SavedLayer& saved,
+                               const Gradients::Layer& g) {
   const Config& c = pass.config;
   BackwardWorkspace& work = pass.work;
   pass.linear(saved.attn_out, w.o, work.dx, work.d_attn, Into::overwrite, g.o, g.o_bias);
   const kernels::AttentionShape shape{c.heads, c.kv_heads, c.head_dim,
                                       1.0f / std::sqrt(static_cast<float>(c.head_dim))};
   kernels::attention_backward(saved.q, saved.k, saved.v, saved.attn_out, saved.lse, work.d_attn,
-                              batch.row_offsets, shape, work.dq, work.dk, work.dv, work.pool(), work.scratch);
+                              batch.row_offsets, shape, work.dq, work.dk, work.dv, work.pool(),
+                              work.scratch);
   if (!all.rope_cos.empty()) {
-    kernels::rope(work.dq, pass.tokens, c.heads, c.head_dim, all.rope_cos, work.turn_back, work.pool());
-    kernels::rope(work.dk, pass.tokens, c.kv_heads, c.head_dim, all.rope_cos, work.turn_back, work.pool());
+    kernels::rope(work.dq, pass.tokens, c.heads, c.head_dim, all.rope_cos, work.turn_back,
+                  work.pool());
+    kernels::rope(work.dk, pass.tokens, c.kv_heads, c.head_dim, all.rope_cos, work.turn_back,
+                  work.pool());
   }
   if (c.qk_norm) {
     const auto width = static_cast<std::size_t>(c.head_dim);
-    kernels::rmsnorm_backward(saved.q_raw, pass.tokens * c.heads, {w.q_norm, width}, saved.q_inv, work.dq,
-                              work.dq, Into::overwrite, g.q_norm, work.pool());
+    kernels::rmsnorm_backward(saved.q_raw, pass.tokens * c.heads, {w.q_norm, width}, saved.q_inv,
+                              work.dq, work.dq, Into::overwrite, g.q_norm, work.pool());
     kernels::rmsnorm_backward(saved.k_raw, pass.tokens * c.kv_heads, {w.k_norm, width}, saved.k_inv,
                               work.dk, work.dk, Into::overwrite, g.k_norm, work.pool());
   }
   pass.linear(saved.attn_normed, w.q, work.dq, work.d_normed, Into::overwrite, g.q, g.q_bias);
   pass.linear(saved.attn_normed, w.k, work.dk, work.d_normed, Into::add, g.k, g.k_bias);
   pass.linear(saved.attn_normed, w.v, work.dv, work.d_normed, Into::add, g.v, g.v_bias);
-  pass.norm(saved.input, w.attn_norm, saved.attn_norm_mean, saved.attn_norm_inv, work.d_normed, work.dx,
-            Into::add, g.attn_norm, g.attn_norm_bias);
+  pass.norm(saved.input, w.attn_norm, saved.attn_norm_mean, saved.attn_norm_inv, work.d_normed,
+            work.dx, Into::add, g.attn_norm, g.attn_norm_bias);
 }
 
 }  // namespace
@@ -153,28 +171,34 @@ void head_backward(const WeightSet& weights, std::span<const float> hidden_rows,
                    std::span<const float> d_logits, std::span<float> d_hidden_rows,
                    Gradients& gradients, BackwardWorkspace& workspace) {
   const Pass pass{weights.config(), rows, workspace};
-  pass.linear(hidden_rows, weights.head(), d_logits, d_hidden_rows, Into::overwrite, gradients.head, {});
+  pass.linear(hidden_rows, weights.head(), d_logits, d_hidden_rows, Into::overwrite, gradients.head,
+              {});
 }
 
 void backward(const WeightSet& weights, const Batch& batch, const Saved& saved,
               std::span<const float> d_hidden, Gradients& gradients, BackwardWorkspace& workspace) {
   const Config& config = weights.config();
   const auto tokens = static_cast<std::int64_t>(batch.ids.size());
-  if (saved.tokens != tokens || d_hidden.size() != static_cast<std::size_t>(tokens * config.hidden)) {
-    throw core::Error(core::Code::invalid_argument, "the saved activations are not of this batch").in("backward");
+  if (saved.tokens != tokens ||
+      d_hidden.size() != static_cast<std::size_t>(tokens * config.hidden)) {
+    throw core::Error(core::Code::invalid_argument, "the saved activations are not of this batch")
+        .in("backward");
   }
   workspace.reserve(tokens);
   const Pass pass{config, tokens, workspace};
   if (!saved.rope_sin.empty()) {
-    std::transform(saved.rope_sin.begin(), saved.rope_sin.end(), workspace.turn_back.begin(), std::negate<>());
+    std::transform(saved.rope_sin.begin(), saved.rope_sin.end(), workspace.turn_back.begin(),
+                   std::negate<>());
   }
-  pass.norm(saved.final_input, weights.norm(), saved.final_mean, saved.final_inv, d_hidden, workspace.dx,
-            Into::overwrite, gradients.norm, gradients.norm_bias);
+  pass.norm(saved.final_input, weights.norm(), saved.final_mean, saved.final_inv, d_hidden,
+            workspace.dx, Into::overwrite, gradients.norm, gradients.norm_bias);
   for (std::size_t l = weights.layers().size(); l-- > 0;) {
     ffn_backward(pass, weights.layers()[l], saved.layers[l], gradients.layer(l));
-    attention_branch_backward(pass, batch, saved, weights.layers()[l], saved.layers[l], gradients.layer(l));
+    attention_branch_backward(pass, batch, saved, weights.layers()[l], saved.layers[l],
+                              gradients.layer(l));
   }
-  kernels::embedding_backward(batch.ids, workspace.dx, gradients.embed, config.hidden, workspace.pool());
+  kernels::embedding_backward(batch.ids, workspace.dx, gradients.embed, config.hidden,
+                              workspace.pool());
   if (!gradients.pos_embed.empty()) {
     kernels::embedding_backward(batch.positions, workspace.dx, gradients.pos_embed, config.hidden,
                                 workspace.pool());

@@ -17,7 +17,8 @@ class Gradients {
  public:
   /// The windows of one block; empty where the family has no such weight.
   struct Layer {
-    std::span<float> attn_norm, attn_norm_bias, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm;
+    std::span<float> attn_norm, attn_norm_bias, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm,
+        k_norm;
     std::span<float> ffn_norm, ffn_norm_bias, gate, up, down, gate_bias, up_bias, down_bias;
   };
 
@@ -58,10 +59,10 @@ class BackwardWorkspace {
   void reserve(std::int64_t tokens);
   core::ThreadPool& pool() const { return *pool_; }
 
-  std::span<float> dx, d_normed;          ///< [T, C]
-  std::span<float> d_attn, dq, dk, dv;    ///< [T, H*D] twice, [T, G*D] twice
-  std::span<float> d_gate, d_up;          ///< [T, F]
-  std::span<float> turn_back;             ///< [T, D/2] sines, negated
+  std::span<float> dx, d_normed;        ///< [T, C]
+  std::span<float> d_attn, dq, dk, dv;  ///< [T, H*D] twice, [T, G*D] twice
+  std::span<float> d_gate, d_up;        ///< [T, F]
+  std::span<float> turn_back;           ///< [T, D/2] sines, negated
   std::vector<float> scratch;
 
  private:

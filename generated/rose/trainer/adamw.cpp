@@ -11,7 +11,8 @@ AdamWElement adamw_element(AdamWElement s, float gradient, const AdamWOptions& o
                            float rate, float correction1, float correction2) {
   s.first = options.beta1 * s.first + (1.0f - options.beta1) * gradient;
   s.second = options.beta2 * s.second + (1.0f - options.beta2) * gradient * gradient;
-  const float direction = (s.first * correction1) / (std::sqrt(s.second * correction2) + options.epsilon);
+  const float direction =
+      (s.first * correction1) / (std::sqrt(s.second * correction2) + options.epsilon);
   s.weight -= rate * (direction + decay * s.weight);
   return s;
 }
@@ -21,12 +22,14 @@ AdamW::AdamW(const model::WeightSet& weights, AdamWOptions options) : options_(o
   second_ = first_;
 }
 
-void AdamW::step(const model::WeightSet& weights, const model::Gradients& gradients, float rate, float scale,
-                 core::ThreadPool& pool) {
+void AdamW::step(const model::WeightSet& weights, const model::Gradients& gradients, float rate,
+                 float scale, core::ThreadPool& pool) {
   ++steps_;
   const auto t = static_cast<double>(steps_);
-  const auto correction1 = static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(options_.beta1), t)));
-  const auto correction2 = static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(options_.beta2), t)));
+  const auto correction1 =
+      static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(options_.beta1), t)));
+  const auto correction2 =
+      static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(options_.beta2), t)));
   std::size_t offset = 0;
   for (std::size_t p = 0; p < weights.parameters().size(); ++p) {
     const model::Parameter& parameter = weights.parameters()[p];
@@ -37,8 +40,8 @@ void AdamW::step(const model::WeightSet& weights, const model::Gradients& gradie
     const float decay = parameter.shape.size() > 1 ? options_.weight_decay : 0.0f;
     pool.for_range(parameter.elements, 4096, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        const AdamWElement next =
-            adamw_element({w[i], m[i], v[i]}, g[i] * scale, options_, decay, rate, correction1, correction2);
+        const AdamWElement next = adamw_element({w[i], m[i], v[i]}, g[i] * scale, options_, decay,
+                                                rate, correction1, correction2);
         w[i] = next.weight, m[i] = next.first, v[i] = next.second;
       }
     });
@@ -47,7 +50,8 @@ void AdamW::step(const model::WeightSet& weights, const model::Gradients& gradie
 }
 
 // Measure the gradient's length in an order that threads cannot disturb.
-double global_norm(std::span<const float> all, const model::WeightSet& weights, core::ThreadPool& pool) {
+double global_norm(std::span<const float> all, const model::WeightSet& weights,
+                   core::ThreadPool& pool) {
   constexpr std::int64_t kBlock = 1024;
   struct Block {
     std::int64_t begin, end;
@@ -61,14 +65,15 @@ double global_norm(std::span<const float> all, const model::WeightSet& weights, 
     offset += parameter.elements;
   }
   std::vector<double> sums(blocks.size());
-  pool.for_range(static_cast<std::int64_t>(blocks.size()), 16, [&](std::int64_t begin, std::int64_t end) {
-    for (auto b = static_cast<std::size_t>(begin); b < static_cast<std::size_t>(end); ++b) {
-      for (std::int64_t i = blocks[b].begin; i < blocks[b].end; ++i) {
-        const double g = all[static_cast<std::size_t>(i)];
-        sums[b] += g * g;
-      }
-    }
-  });
+  pool.for_range(
+      static_cast<std::int64_t>(blocks.size()), 16, [&](std::int64_t begin, std::int64_t end) {
+        for (auto b = static_cast<std::size_t>(begin); b < static_cast<std::size_t>(end); ++b) {
+          for (std::int64_t i = blocks[b].begin; i < blocks[b].end; ++i) {
+            const double g = all[static_cast<std::size_t>(i)];
+            sums[b] += g * g;
+          }
+        }
+      });
   for (std::size_t stride = 1; stride < sums.size(); stride *= 2) {
     for (std::size_t i = 0; i + stride < sums.size(); i += 2 * stride) sums[i] += sums[i + stride];
   }

@@ -21,8 +21,8 @@ struct AdamWOptions {
 struct AdamWElement {
   float weight, first, second;  ///< theta, m, v
 };
-AdamWElement adamw_element(AdamWElement state, float gradient, const AdamWOptions& options, float decay,
-                           float rate, float correction1, float correction2);
+AdamWElement adamw_element(AdamWElement state, float gradient, const AdamWOptions& options,
+                           float decay, float rate, float correction1, float correction2);
 
 class AdamW {
  public:
@@ -30,8 +30,8 @@ class AdamW {
 
   /// One update of every parameter in place, from gradients multiplied by `scale`.
   /// Elements are independent: threads do not show.
-  void step(const model::WeightSet& weights, const model::Gradients& gradients, float rate, float scale,
-            core::ThreadPool& pool);
+  void step(const model::WeightSet& weights, const model::Gradients& gradients, float rate,
+            float scale, core::ThreadPool& pool);
 
   std::int64_t steps() const { return steps_; }
 
@@ -43,6 +43,7 @@ class AdamW {
 
 /// The Euclidean norm of all gradients: squares summed in double over blocks of 1,024 elements of each
 /// parameter, the blocks' sums added by a balanced tree in parameter order. Threads do not show.
-double global_norm(std::span<const float> all, const model::WeightSet& weights, core::ThreadPool& pool);
+double global_norm(std::span<const float> all, const model::WeightSet& weights,
+                   core::ThreadPool& pool);
 
 }  // namespace rose::trainer

@@ -42,7 +42,8 @@ std::string read_corpus(const std::filesystem::path& path) {
   std::vector<fs::path> files;
   if (fs::is_directory(path)) {
     for (const auto& entry : fs::recursive_directory_iterator(path)) {
-      if (entry.is_regular_file() && entry.path().extension() == ".md") files.push_back(entry.path());
+      if (entry.is_regular_file() && entry.path().extension() == ".md")
+        files.push_back(entry.path());
     }
   }
   if (files.empty()) {
@@ -60,8 +61,9 @@ void draw_windows(std::span<const std::int32_t> tokens, std::int64_t batch, std:
                   std::uint64_t seed, std::uint64_t step, Windows& out) {
   const auto length = static_cast<std::size_t>(context), count = static_cast<std::size_t>(batch);
   if (tokens.size() < length + 1) {
-    throw core::Error(core::Code::invalid_argument,
-                      fmt::format("{} tokens are too few for windows of {} + 1", tokens.size(), context))
+    throw core::Error(
+        core::Code::invalid_argument,
+        fmt::format("{} tokens are too few for windows of {} + 1", tokens.size(), context))
         .in("training data")
         .hint("train on more text, or with a shorter context");
   }
@@ -72,8 +74,10 @@ void draw_windows(std::span<const std::int32_t> tokens, std::int64_t batch, std:
     core::Rng rng(seed, static_cast<std::uint64_t>(Stream::windows), (step * count + b) * 1024);
     const std::size_t start = rng.below(static_cast<std::uint32_t>(tokens.size() - length));
     const auto window = tokens.subspan(start, length + 1);
-    std::copy(window.begin(), window.end() - 1, out.ids.begin() + static_cast<std::ptrdiff_t>(b * length));
-    std::copy(window.begin() + 1, window.end(), out.targets.begin() + static_cast<std::ptrdiff_t>(b * length));
+    std::copy(window.begin(), window.end() - 1,
+              out.ids.begin() + static_cast<std::ptrdiff_t>(b * length));
+    std::copy(window.begin() + 1, window.end(),
+              out.targets.begin() + static_cast<std::ptrdiff_t>(b * length));
   }
 }
 

@@ -38,7 +38,10 @@ TrainerOptions demo_trainer_options(std::int64_t steps, std::uint64_t seed) {
   TrainerOptions options;
   options.batch = 8;
   options.context = 128;
-  options.schedule = {.steps = steps, .warmup = std::min<std::int64_t>(40, steps / 10 + 1), .peak = 4e-3, .last = 2e-4};
+  options.schedule = {.steps = steps,
+                      .warmup = std::min<std::int64_t>(40, steps / 10 + 1),
+                      .peak = 4e-3,
+                      .last = 2e-4};
   options.seed = seed;
   return options;
 }
@@ -49,7 +52,8 @@ namespace {
 std::int32_t choose(std::span<const float> logits, float temperature, core::Rng& rng) {
   const float top = *std::max_element(logits.begin(), logits.end());
   std::vector<double> mass;
-  for (const float z : logits) mass.push_back(std::exp(static_cast<double>((z - top) / temperature)));
+  for (const float z : logits)
+    mass.push_back(std::exp(static_cast<double>((z - top) / temperature)));
   double left = rng.uniform64() * std::accumulate(mass.begin(), mass.end(), 0.0);
   for (std::size_t i = 0; i + 1 < mass.size(); ++i) {
     left -= mass[i];
@@ -58,8 +62,9 @@ std::int32_t choose(std::span<const float> logits, float temperature, core::Rng&
   return static_cast<std::int32_t>(mass.size() - 1);
 }
 
-std::string sample(const model::WeightSet& weights, const text::Tokenizer& tokenizer, std::string_view prompt,
-                   std::int64_t length, std::uint64_t seed, core::ThreadPool& pool) {
+std::string sample(const model::WeightSet& weights, const text::Tokenizer& tokenizer,
+                   std::string_view prompt, std::int64_t length, std::uint64_t seed,
+                   core::ThreadPool& pool) {
   std::vector<std::int32_t> ids = tokenizer.encode(prompt, false);
   model::KvCache cache(weights.config(), 1, length);
   model::Workspace work(weights.config(), pool);
@@ -87,8 +92,10 @@ std::string curve(std::span<const double> losses) {
   const auto [low, high] = std::minmax_element(losses.begin(), losses.end());
   std::string line;
   for (std::size_t i = 0; i < columns; ++i) {
-    const auto part = losses.subspan(i * losses.size() / columns, std::max<std::size_t>(1, losses.size() / columns));
-    const double mean = std::accumulate(part.begin(), part.end(), 0.0) / static_cast<double>(part.size());
+    const auto part = losses.subspan(i * losses.size() / columns,
+                                     std::max<std::size_t>(1, losses.size() / columns));
+    const double mean =
+        std::accumulate(part.begin(), part.end(), 0.0) / static_cast<double>(part.size());
     const double height = (mean - *low) / std::max(1e-9, *high - *low) * 7.999;
     line += blocks[static_cast<std::size_t>(std::clamp(height, 0.0, 7.0))];
   }
@@ -129,12 +136,13 @@ DemoResult run_demo(const DemoOptions& options, std::FILE* out, core::ThreadPool
   result.parameters = weights->parameter_count();
   const std::int64_t steps = options.steps > 0 ? options.steps : 800;
   const TrainerOptions recipe = demo_trainer_options(steps, options.seed);
-  say(fmt::format("Text: {}, {:.2f} MB. A vocabulary of {} tokens learnt from it makes {} tokens of it, "
-                  "{:.1f} bytes each; the last twentieth is held out.\n"
-                  "Model: {} blocks of width {}, {:.2f} million random weights. Asked to go on, it writes:\n\n",
-                  options.text.string(), static_cast<double>(corpus.size()) / 1e6, config.vocab_size,
-                  all.size(), result.bytes_per_token, config.layers, config.hidden,
-                  static_cast<double>(result.parameters) / 1e6));
+  say(fmt::format(
+      "Text: {}, {:.2f} MB. A vocabulary of {} tokens learnt from it makes {} tokens of it, "
+      "{:.1f} bytes each; the last twentieth is held out.\n"
+      "Model: {} blocks of width {}, {:.2f} million random weights. Asked to go on, it writes:\n\n",
+      options.text.string(), static_cast<double>(corpus.size()) / 1e6, config.vocab_size,
+      all.size(), result.bytes_per_token, config.layers, config.hidden,
+      static_cast<double>(result.parameters) / 1e6));
   constexpr std::string_view prompt = "The model";
   result.before = sample(*weights, tokenizer, prompt, recipe.context, options.seed, pool);
   say(indented(result.before) + "\n");
@@ -146,13 +154,16 @@ DemoResult run_demo(const DemoOptions& options, std::FILE* out, core::ThreadPool
   std::string log;
   const auto start = std::chrono::steady_clock::now();
   {
-    core::Progress progress("training", steps * per_step, "tokens", stderr,
-                            options.quiet ? core::Progress::Style::none : core::Progress::Style::detect);
+    core::Progress progress(
+        "training", steps * per_step, "tokens", stderr,
+        options.quiet ? core::Progress::Style::none : core::Progress::Style::detect);
     for (std::int64_t s = 0; s < steps; ++s) {
       const StepResult step = trainer.step(tokens);
       losses.push_back(step.loss);
-      log += fmt::format("{{\"step\":{},\"tokens\":{},\"loss\":{:.9g},\"rate\":{:.6g},\"gradient_norm\":{:.9g}}}\n",
-                         step.step, step.step * per_step, step.loss, step.rate, step.gradient_norm);
+      log += fmt::format(
+          "{{\"step\":{},\"tokens\":{},\"loss\":{:.9g},\"rate\":{:.6g},\"gradient_norm\":{:.9g}}}"
+          "\n",
+          step.step, step.step * per_step, step.loss, step.rate, step.gradient_norm);
       progress.update((s + 1) * per_step, fmt::format("loss {:.2f}", step.loss));
     }
   }
@@ -163,16 +174,20 @@ DemoResult run_demo(const DemoOptions& options, std::FILE* out, core::ThreadPool
   // Say what was learnt.
   const std::size_t last = std::min<std::size_t>(20, losses.size());
   result.first_loss = losses.front();
-  result.last_loss = std::accumulate(losses.end() - static_cast<std::ptrdiff_t>(last), losses.end(), 0.0) / static_cast<double>(last);
+  result.last_loss =
+      std::accumulate(losses.end() - static_cast<std::ptrdiff_t>(last), losses.end(), 0.0) /
+      static_cast<double>(last);
   result.held_out_loss = trainer.evaluate(held_out, 32);
   result.after = sample(*weights, tokenizer, prompt, recipe.context, options.seed, pool);
-  say(fmt::format("After {} steps ({}, {:.0f} tokens/s) the same request gives:\n\n{}\n"
-                  "Loss: {:.2f} nats per token at first (a uniform guess is ln {} = {:.2f}), {:.2f} at the end, "
-                  "{:.2f} on held-out text,\nwhich is {:.2f} bits per byte.\n\n    {}\n\n",
-                  steps, core::short_time(result.seconds), static_cast<double>(result.tokens) / result.seconds,
-                  indented(result.after), result.first_loss, config.vocab_size,
-                  std::log(static_cast<double>(config.vocab_size)), result.last_loss, result.held_out_loss,
-                  result.held_out_loss / std::log(2.0) / result.bytes_per_token, curve(losses)));
+  say(fmt::format(
+      "After {} steps ({}, {:.0f} tokens/s) the same request gives:\n\n{}\n"
+      "Loss: {:.2f} nats per token at first (a uniform guess is ln {} = {:.2f}), {:.2f} at the "
+      "end, "
+      "{:.2f} on held-out text,\nwhich is {:.2f} bits per byte.\n\n    {}\n\n",
+      steps, core::short_time(result.seconds), static_cast<double>(result.tokens) / result.seconds,
+      indented(result.after), result.first_loss, config.vocab_size,
+      std::log(static_cast<double>(config.vocab_size)), result.last_loss, result.held_out_loss,
+      result.held_out_loss / std::log(2.0) / result.bytes_per_token, curve(losses)));
   return result;
 }
 

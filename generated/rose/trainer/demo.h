@@ -17,13 +17,14 @@ struct DemoOptions {
   std::filesystem::path text = "book";  ///< a file, or a folder of .md files
   std::int64_t steps = 0;               ///< 0: the default, 800
   std::uint64_t seed = 1;
-  std::filesystem::path log{};          ///< the loss of every step as JSON lines; empty: no file
-  bool quiet = false;                   ///< print nothing
+  std::filesystem::path log{};  ///< the loss of every step as JSON lines; empty: no file
+  bool quiet = false;           ///< print nothing
 };
 
 struct DemoResult {
-  double first_loss = 0.0, last_loss = 0.0;  ///< nats per token; the last is the mean of the last 20 steps
-  double held_out_loss = 0.0;                ///< on text that was not trained on
+  double first_loss = 0.0,
+         last_loss = 0.0;      ///< nats per token; the last is the mean of the last 20 steps
+  double held_out_loss = 0.0;  ///< on text that was not trained on
   double bytes_per_token = 0.0, seconds = 0.0;  ///< of the training alone
   std::int64_t tokens = 0, parameters = 0;
   std::string before, after;  ///< samples

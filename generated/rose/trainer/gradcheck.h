@@ -12,7 +12,8 @@ namespace rose::trainer {
 
 /// The worst disagreement found, and where.
 struct GradientCheck {
-  double error = 0.0;  ///< |analytic - numeric| / max(|analytic|, |numeric|, largest analytic / 1000)
+  double error =
+      0.0;  ///< |analytic - numeric| / max(|analytic|, |numeric|, largest analytic / 1000)
   std::size_t index = 0;
   double analytic = 0.0;
   double numeric = 0.0;
@@ -24,7 +25,8 @@ struct GradientCheck {
 template <class Real, class Function>
 GradientCheck check_gradient(Function&& function, std::span<Real> x, std::span<const Real> gradient,
                              std::size_t stride = 1, double step = 0.0) {
-  if (step == 0.0) step = std::cbrt(1.5 * static_cast<double>(std::numeric_limits<Real>::epsilon()));
+  if (step == 0.0)
+    step = std::cbrt(1.5 * static_cast<double>(std::numeric_limits<Real>::epsilon()));
   double largest = 0.0;
   for (const Real g : gradient) largest = std::fmax(largest, std::fabs(static_cast<double>(g)));
   const double floor = std::fmax(largest / 1000, std::numeric_limits<double>::min());
@@ -32,7 +34,8 @@ GradientCheck check_gradient(Function&& function, std::span<Real> x, std::span<c
   for (std::size_t i = 0; i < x.size(); i += stride) {
     // Nudge one coordinate both ways.
     const Real kept = x[i];
-    const auto nudge = static_cast<Real>(step * std::fmax(1.0, std::fabs(static_cast<double>(kept))));
+    const auto nudge =
+        static_cast<Real>(step * std::fmax(1.0, std::fabs(static_cast<double>(kept))));
     const Real up = kept + nudge;
     const Real down = kept - nudge;
     x[i] = up;

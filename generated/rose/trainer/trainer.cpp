@@ -20,15 +20,17 @@ Trainer::Trainer(std::shared_ptr<model::WeightSet> weights, const TrainerOptions
       backward_work_(weights_->config(), pool) {}
 
 // The loss of a batch, and its gradients.
-double Trainer::forward_backward(std::span<const std::int32_t> ids, std::span<const std::int32_t> targets,
-                                 bool train) {
+double Trainer::forward_backward(std::span<const std::int32_t> ids,
+                                 std::span<const std::int32_t> targets, bool train) {
   const model::Config& config = weights_->config();
   const auto context = static_cast<std::size_t>(options_.context), tokens = ids.size();
   positions_.resize(tokens);
   offsets_.resize(tokens / context + 1);
   for (std::size_t t = 0; t < tokens; ++t) positions_[t] = static_cast<std::int32_t>(t % context);
-  for (std::size_t b = 0; b < offsets_.size(); ++b) offsets_[b] = static_cast<std::int32_t>(b * context);
-  const auto c = static_cast<std::size_t>(config.hidden), v = static_cast<std::size_t>(config.vocab_size);
+  for (std::size_t b = 0; b < offsets_.size(); ++b)
+    offsets_[b] = static_cast<std::int32_t>(b * context);
+  const auto c = static_cast<std::size_t>(config.hidden),
+             v = static_cast<std::size_t>(config.vocab_size);
   constexpr std::size_t kRows = 512;
   hidden_.resize(tokens * c);
   d_hidden_.resize(tokens * c);
@@ -43,11 +45,13 @@ double Trainer::forward_backward(std::span<const std::int32_t> ids, std::span<co
     const auto hidden = std::span<const float>(hidden_).subspan(r * c, rows * c);
     const auto scores = std::span<float>(logits_).first(rows * v);
     model::logits(*weights_, hidden, count, forward_work_, scores);
-    kernels::cross_entropy(scores, count, targets.subspan(r, rows), 1.0f / static_cast<float>(tokens),
+    kernels::cross_entropy(scores, count, targets.subspan(r, rows),
+                           1.0f / static_cast<float>(tokens),
                            std::span<float>(losses_).subspan(r, rows), pool_, scratch_);
     if (!train) continue;
-    model::head_backward(*weights_, hidden, count, scores, std::span<float>(d_hidden_).subspan(r * c, rows * c),
-                         gradients_, backward_work_);
+    model::head_backward(*weights_, hidden, count, scores,
+                         std::span<float>(d_hidden_).subspan(r * c, rows * c), gradients_,
+                         backward_work_);
   }
   if (train) model::backward(*weights_, batch, saved_, d_hidden_, gradients_, backward_work_);
   double sum = 0.0;
@@ -58,7 +62,8 @@ double Trainer::forward_backward(std::span<const std::int32_t> ids, std::span<co
 // One step of training.
 StepResult Trainer::step(std::span<const std::int32_t> tokens) {
   const std::int64_t done = optimizer_.steps();
-  draw_windows(tokens, options_.batch, options_.context, options_.seed, static_cast<std::uint64_t>(done), windows_);
+  draw_windows(tokens, options_.batch, options_.context, options_.seed,
+               static_cast<std::uint64_t>(done), windows_);
   gradients_.zero();
   StepResult result;
   result.step = done + 1;
@@ -67,7 +72,8 @@ StepResult Trainer::step(std::span<const std::int32_t> tokens) {
   result.rate = options_.schedule.rate(done);
   const bool clip = options_.clip > 0.0 && result.gradient_norm > options_.clip;
   const double scale = clip ? options_.clip / result.gradient_norm : 1.0;
-  optimizer_.step(*weights_, gradients_, static_cast<float>(result.rate), static_cast<float>(scale), pool_);
+  optimizer_.step(*weights_, gradients_, static_cast<float>(result.rate), static_cast<float>(scale),
+                  pool_);
   return result;
 }
 

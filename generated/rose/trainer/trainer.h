@@ -43,7 +43,8 @@ class Trainer {
   const model::WeightSet& weights() const { return *weights_; }
 
  private:
-  double forward_backward(std::span<const std::int32_t> ids, std::span<const std::int32_t> targets, bool train);
+  double forward_backward(std::span<const std::int32_t> ids, std::span<const std::int32_t> targets,
+                          bool train);
 
   std::shared_ptr<model::WeightSet> weights_;
   TrainerOptions options_;

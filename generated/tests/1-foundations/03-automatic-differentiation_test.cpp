@@ -72,7 +72,8 @@ TEST(Tape, OneSweepDifferentiatesWithRespectToAThousandInputs) {
   for (const Var& each : x) sum += each * each;
   EXPECT_EQ(tape.size(), 3000u);  // an input, a product and a sum for each
   const std::vector<double> slope = tape.gradient(sum);
-  for (int i = 0; i < 1000; ++i) EXPECT_DOUBLE_EQ(slope[x[static_cast<std::size_t>(i)].index], 0.002 * i);
+  for (int i = 0; i < 1000; ++i)
+    EXPECT_DOUBLE_EQ(slope[x[static_cast<std::size_t>(i)].index], 0.002 * i);
 }
 
 TEST(Tape, AConstantHasNoDerivative) {
@@ -96,9 +97,10 @@ TEST(FiniteDifferences, TheBestStepIsWhereTheDerivationPutsIt) {
     }
     return worst;
   };
-  EXPECT_LT(error(best), 2 * 0.5 * best * best * third);  // the bound, and 1.2 for the steps' spread
-  EXPECT_GT(error(best * 100), 100 * error(best));        // truncation grows with the square
-  EXPECT_GT(error(best / 1000), 20 * error(best));        // rounding grows with the inverse
+  EXPECT_LT(error(best),
+            2 * 0.5 * best * best * third);         // the bound, and 1.2 for the steps' spread
+  EXPECT_GT(error(best * 100), 100 * error(best));  // truncation grows with the square
+  EXPECT_GT(error(best / 1000), 20 * error(best));  // rounding grows with the inverse
 }
 
 // Let central differences, the tape and LibTorch judge a product.
@@ -117,13 +119,15 @@ double gap(const Doubles& a, const Doubles& b) {
   double worst = 0, scale = 1e-30;
   for (const double x : b) scale = std::fmax(scale, std::fabs(x));
   EXPECT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < b.size(); ++i) worst = std::fmax(worst, std::fabs(a[i] - b[i]) / scale);
+  for (std::size_t i = 0; i < b.size(); ++i)
+    worst = std::fmax(worst, std::fabs(a[i] - b[i]) / scale);
   return worst;
 }
 
 // Judge 1: forward is called as forward(vector of arrays), vjp as vjp(inputs, y_bar) -> gradients.
 template <class Forward>
-void judge_by_differences(Inputs x, const Doubles& y_bar, const Inputs& gradients, Forward forward) {
+void judge_by_differences(Inputs x, const Doubles& y_bar, const Inputs& gradients,
+                          Forward forward) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     const auto phi = [&](std::span<const double>) {
       const Doubles y = forward(x);
@@ -131,14 +135,15 @@ void judge_by_differences(Inputs x, const Doubles& y_bar, const Inputs& gradient
     };
     const auto check = trainer::check_gradient(phi, std::span<double>(x[i]),
                                                std::span<const double>(gradients[i]));
-    EXPECT_LT(check.error, 1e-6) << "differences: input " << i << " entry " << check.index
-                                 << ": " << check.analytic << " against " << check.numeric;
+    EXPECT_LT(check.error, 1e-6) << "differences: input " << i << " entry " << check.index << ": "
+                                 << check.analytic << " against " << check.numeric;
   }
 }
 
 // Judge by the tape.
 template <class Forward>
-void judge_by_tape(const Inputs& x, const Doubles& y_bar, const Inputs& gradients, Forward forward) {
+void judge_by_tape(const Inputs& x, const Doubles& y_bar, const Inputs& gradients,
+                   Forward forward) {
   Tape tape;
   std::vector<Array<Var>> inputs;
   for (const Doubles& array : x) {
@@ -196,45 +201,47 @@ void judge(const Inputs& x, const Shapes& shapes, Forward forward, Vjp vjp, Oper
 // The linear layer goes back.
 TEST(Vjp, Linear) {
   const std::size_t m = 3, n = 4, k = 5;
-  judge({random_doubles(m * k, 1), random_doubles(n * k, 2), random_doubles(n, 3)},
-        {{3, 5}, {4, 5}, {4}},
-        [&](const auto& in) { return linear(in[0], in[1], in[2], m, n, k); },
-        [&](const Inputs& in, const Doubles& y_bar) {
-          auto g = linear_vjp(in[0], in[1], y_bar, m, n, k);
-          return Inputs{g.x, g.w, g.b};
-        },
-        [](const auto& in) { return at::linear(in[0], in[1], in[2]); });
+  judge(
+      {random_doubles(m * k, 1), random_doubles(n * k, 2), random_doubles(n, 3)},
+      {{3, 5}, {4, 5}, {4}}, [&](const auto& in) { return linear(in[0], in[1], in[2], m, n, k); },
+      [&](const Inputs& in, const Doubles& y_bar) {
+        auto g = linear_vjp(in[0], in[1], y_bar, m, n, k);
+        return Inputs{g.x, g.w, g.b};
+      },
+      [](const auto& in) { return at::linear(in[0], in[1], in[2]); });
 }
 
 // Repeated tokens add up.
 TEST(Vjp, Embedding) {
   const std::vector<int> ids{2, 0, 2, 2, 5};
   const at::Tensor index = at::tensor(std::vector<std::int64_t>{2, 0, 2, 2, 5});
-  judge({random_doubles(6 * 3, 4)}, {{6, 3}},
-        [&](const auto& in) { return embedding(ids, in[0], 3); },
-        [&](const Inputs&, const Doubles& y_bar) { return Inputs{embedding_vjp(ids, y_bar, 6, 3)}; },
-        [&](const auto& in) { return at::embedding(in[0], index); });
+  judge(
+      {random_doubles(6 * 3, 4)}, {{6, 3}},
+      [&](const auto& in) { return embedding(ids, in[0], 3); },
+      [&](const Inputs&, const Doubles& y_bar) { return Inputs{embedding_vjp(ids, y_bar, 6, 3)}; },
+      [&](const auto& in) { return at::embedding(in[0], index); });
 }
 
 // The activations go back.
 TEST(Vjp, SiluMultiply) {
-  judge({random_doubles(20, 5), random_doubles(20, 6)}, {{20}, {20}},
-        [](const auto& in) { return silu_multiply(in[0], in[1]); },
-        [](const Inputs& in, const Doubles& y_bar) {
-          auto [gate, up] = silu_multiply_vjp(in[0], in[1], y_bar);
-          return Inputs{gate, up};
-        },
-        [](const auto& in) { return at::silu(in[0]) * in[1]; });
+  judge(
+      {random_doubles(20, 5), random_doubles(20, 6)}, {{20}, {20}},
+      [](const auto& in) { return silu_multiply(in[0], in[1]); },
+      [](const Inputs& in, const Doubles& y_bar) {
+        auto [gate, up] = silu_multiply_vjp(in[0], in[1], y_bar);
+        return Inputs{gate, up};
+      },
+      [](const auto& in) { return at::silu(in[0]) * in[1]; });
 }
 
 TEST(Vjp, Gelu) {
   for (const bool approximate : {false, true}) {
-    judge({random_doubles(40, 7)}, {{40}},
-          [&](const auto& in) { return gelu(in[0], approximate); },
-          [&](const Inputs& in, const Doubles& y_bar) {
-            return Inputs{gelu_vjp(in[0], y_bar, approximate)};
-          },
-          [&](const auto& in) { return at::gelu(in[0], approximate ? "tanh" : "none"); });
+    judge(
+        {random_doubles(40, 7)}, {{40}}, [&](const auto& in) { return gelu(in[0], approximate); },
+        [&](const Inputs& in, const Doubles& y_bar) {
+          return Inputs{gelu_vjp(in[0], y_bar, approximate)};
+        },
+        [&](const auto& in) { return at::gelu(in[0], approximate ? "tanh" : "none"); });
   }
 }
 
@@ -242,21 +249,23 @@ TEST(Vjp, Gelu) {
 TEST(Vjp, Norms) {
   const std::size_t m = 3, c = 7;
   for (const bool center : {false, true}) {
-    judge({random_doubles(m * c, 8), random_doubles(c, 9)}, {{3, 7}, {7}},
-          [&](const auto& in) { return norm(in[0], in[1], m, 1e-3, center); },
-          [&](const Inputs& in, const Doubles& y_bar) {
-            auto g = norm_vjp(in[0], in[1], y_bar, m, 1e-3, center);
-            return Inputs{g.x, g.w};
-          },
-          [&](const auto& in) {
-            if (center) return at::layer_norm(in[0], {7}, in[1], {}, 1e-3);
-            return in[0] * at::rsqrt(in[0].square().mean(1, true) + 1e-3) * in[1];
-          });
+    judge(
+        {random_doubles(m * c, 8), random_doubles(c, 9)}, {{3, 7}, {7}},
+        [&](const auto& in) { return norm(in[0], in[1], m, 1e-3, center); },
+        [&](const Inputs& in, const Doubles& y_bar) {
+          auto g = norm_vjp(in[0], in[1], y_bar, m, 1e-3, center);
+          return Inputs{g.x, g.w};
+        },
+        [&](const auto& in) {
+          if (center) return at::layer_norm(in[0], {7}, in[1], {}, 1e-3);
+          return in[0] * at::rsqrt(in[0].square().mean(1, true) + 1e-3) * in[1];
+        });
   }
 }
 
 TEST(Vjp, WithoutEpsilonTheNormsGradientIsOrthogonalToTheRow) {
-  const Doubles x = random_doubles(16, 10), w = random_doubles(16, 11), y_bar = random_doubles(16, 12);
+  const Doubles x = random_doubles(16, 10), w = random_doubles(16, 11),
+                y_bar = random_doubles(16, 12);
   const Doubles g = norm_vjp(x, w, y_bar, 1, 0.0, false).x;
   EXPECT_NEAR(std::inner_product(g.begin(), g.end(), x.begin(), 0.0), 0.0, 1e-13);
 }
@@ -275,12 +284,15 @@ TEST(Vjp, CrossEntropyByHand) {
 TEST(Vjp, CrossEntropy) {
   const std::vector<int> targets{3, 0, 4, 3};
   const at::Tensor index = at::tensor(std::vector<std::int64_t>{3, 0, 4, 3});
-  judge({random_doubles(4 * 5, 13)}, {{4, 5}},
-        [&](const auto& in) { return cross_entropy(in[0], targets, 5); },
-        [&](const Inputs& in, const Doubles& y_bar) {
-          return Inputs{cross_entropy_vjp(in[0], targets, y_bar, 5)};
-        },
-        [&](const auto& in) { return at::cross_entropy_loss(in[0], index, {}, at::Reduction::None); });
+  judge(
+      {random_doubles(4 * 5, 13)}, {{4, 5}},
+      [&](const auto& in) { return cross_entropy(in[0], targets, 5); },
+      [&](const Inputs& in, const Doubles& y_bar) {
+        return Inputs{cross_entropy_vjp(in[0], targets, y_bar, 5)};
+      },
+      [&](const auto& in) {
+        return at::cross_entropy_loss(in[0], index, {}, at::Reduction::None);
+      });
 }
 
 // Rotary positions go back by turning back.
@@ -289,37 +301,42 @@ TEST(Vjp, Rope) {
   const Doubles frequencies{1.0, 0.1, 0.01};
   const at::Tensor angle = at::outer(at::tensor(std::vector<double>{0, 1, 7, 100}),
                                      at::tensor(std::vector<double>{1.0, 0.1, 0.01}));
-  judge({random_doubles(4 * 6, 14)}, {{4, 6}},
-        [&](const auto& in) { return rope(in[0], positions, frequencies); },
-        [&](const Inputs&, const Doubles& y_bar) {
-          return Inputs{rope(y_bar, positions, frequencies, -1.0)};
-        },
-        [&](const auto& in) {
-          const at::Tensor a = in[0].slice(1, 0, 3), b = in[0].slice(1, 3, 6);
-          return at::cat({a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()}, 1);
-        });
+  judge(
+      {random_doubles(4 * 6, 14)}, {{4, 6}},
+      [&](const auto& in) { return rope(in[0], positions, frequencies); },
+      [&](const Inputs&, const Doubles& y_bar) {
+        return Inputs{rope(y_bar, positions, frequencies, -1.0)};
+      },
+      [&](const auto& in) {
+        const at::Tensor a = in[0].slice(1, 0, 3), b = in[0].slice(1, 3, 6);
+        return at::cat({a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()}, 1);
+      });
 }
 
 // Causal attention with grouped heads goes back.
 TEST(Vjp, Attention) {
   const std::size_t t = 5, heads = 4, kv_heads = 2, d = 3;
-  const auto forward = [&](const auto& in) { return attention(in[0], in[1], in[2], t, heads, kv_heads, d); };
-  judge({random_doubles(t * heads * d, 15), random_doubles(t * kv_heads * d, 16),
-         random_doubles(t * kv_heads * d, 17)},
-        {{5, 4, 3}, {5, 2, 3}, {5, 2, 3}}, forward,
-        [&](const Inputs& in, const Doubles& y_bar) {
-          Doubles logsumexp;
-          const Doubles out = attention(in[0], in[1], in[2], t, heads, kv_heads, d, &logsumexp);
-          auto g = attention_vjp(in[0], in[1], in[2], out, logsumexp, y_bar, t, heads, kv_heads, d);
-          return Inputs{g.q, g.k, g.v};
-        },
-        [](const auto& in) {
-          const auto head_first = [](const at::Tensor& x) { return x.transpose(0, 1).unsqueeze(0); };
-          return at::scaled_dot_product_attention(head_first(in[0]), head_first(in[1]), head_first(in[2]),
-                                                  {}, 0.0, true, std::nullopt, true)
-              .squeeze(0)
-              .transpose(0, 1);
-        });
+  const auto forward = [&](const auto& in) {
+    return attention(in[0], in[1], in[2], t, heads, kv_heads, d);
+  };
+  judge(
+      {random_doubles(t * heads * d, 15), random_doubles(t * kv_heads * d, 16),
+       random_doubles(t * kv_heads * d, 17)},
+      {{5, 4, 3}, {5, 2, 3}, {5, 2, 3}}, forward,
+      [&](const Inputs& in, const Doubles& y_bar) {
+        Doubles logsumexp;
+        const Doubles out = attention(in[0], in[1], in[2], t, heads, kv_heads, d, &logsumexp);
+        auto g = attention_vjp(in[0], in[1], in[2], out, logsumexp, y_bar, t, heads, kv_heads, d);
+        return Inputs{g.q, g.k, g.v};
+      },
+      [](const auto& in) {
+        const auto head_first = [](const at::Tensor& x) { return x.transpose(0, 1).unsqueeze(0); };
+        return at::scaled_dot_product_attention(head_first(in[0]), head_first(in[1]),
+                                                head_first(in[2]), {}, 0.0, true, std::nullopt,
+                                                true)
+            .squeeze(0)
+            .transpose(0, 1);
+      });
 }
 
 }  // namespace

@@ -40,6 +40,7 @@
 
 #include <ATen/ATen.h>
 
+#include "labs/evidence/values.h"
 #include "rose/core/error.h"
 #include "rose/core/files.h"
 #include "rose/core/rng.h"
@@ -54,8 +55,9 @@ namespace {
 
 // Prose is what is left without fences.
 TEST(Data, ProseIsWhatIsLeftWithoutFences) {
-  EXPECT_EQ(prose_of("---\ntitle: x\n---\n# A\n````\n```\ncode\n````\nB `c`\n```cpp\nint x;\n```\nlast"),
-            "# A\nB `c`\nlast");
+  EXPECT_EQ(
+      prose_of("---\ntitle: x\n---\n# A\n````\n```\ncode\n````\nB `c`\n```cpp\nint x;\n```\nlast"),
+      "# A\nB `c`\nlast");
   EXPECT_EQ(prose_of(""), "");
   EXPECT_EQ(prose_of("```\nnever closed"), "");
 }
@@ -95,7 +97,8 @@ TEST(AdamW, AgreesWithTheHand) {
 
 model::Config small_config() {
   model::Config c;
-  c.vocab_size = 40, c.layers = 2, c.heads = 4, c.kv_heads = 2, c.head_dim = 8, c.hidden = 32, c.ffn = 48;
+  c.vocab_size = 40, c.layers = 2, c.heads = 4, c.kv_heads = 2, c.head_dim = 8, c.hidden = 32,
+  c.ffn = 48;
   c.max_positions = 64;
   c.tied_head = true;
   return c;
@@ -118,14 +121,16 @@ TEST(AdamW, AgreesWithLibTorch) {
     for (float& g : gradients.all()) g = rng.normal() * rng.uniform();
     ours.step(*weights, gradients, 0.01f, 0.5f, pool);
     for (std::size_t p = 0; p < theirs.size(); ++p) {
-      const at::Tensor g = at::from_blob(gradients.parameter(p).data(), theirs[p].sizes(), at::kFloat) * 0.5;
+      const at::Tensor g =
+          at::from_blob(gradients.parameter(p).data(), theirs[p].sizes(), at::kFloat) * 0.5;
       const double decay = theirs[p].dim() > 1 ? 0.1 : 0.0;
-      at::_fused_adamw_({theirs[p]}, {g}, {first[p]}, {second[p]}, {}, {at::full({}, step)}, 0.01, 0.9, 0.99,
-                        decay, 1e-8, false, false);
+      at::_fused_adamw_({theirs[p]}, {g}, {first[p]}, {second[p]}, {}, {at::full({}, step)}, 0.01,
+                        0.9, 0.99, decay, 1e-8, false, false);
     }
   }
   for (std::size_t p = 0; p < theirs.size(); ++p) {
-    const at::Tensor mine = at::from_blob(weights->parameters()[p].data, theirs[p].sizes(), at::kFloat);
+    const at::Tensor mine =
+        at::from_blob(weights->parameters()[p].data, theirs[p].sizes(), at::kFloat);
     EXPECT_LT((mine - theirs[p]).abs().max().item<float>(), 2e-6f) << weights->parameters()[p].name;
   }
 }
@@ -147,7 +152,7 @@ TEST(Schedule, HasTheRightCorners) {
   EXPECT_DOUBLE_EQ(s.rate(0), 0.1);
   EXPECT_DOUBLE_EQ(s.rate(9), 1.0);
   EXPECT_DOUBLE_EQ(s.rate(10), 1.0);
-  EXPECT_NEAR(s.rate(60), 0.6, 1e-12);   // half way down
+  EXPECT_NEAR(s.rate(60), 0.6, 1e-12);  // half way down
   EXPECT_NEAR(s.rate(110), 0.2, 1e-12);
   EXPECT_NEAR(s.rate(1000), 0.2, 1e-12);
 }
@@ -217,10 +222,8 @@ TEST(Demo, AMissingTextIsNamed) {
 TEST(Demo, WritesTheNumbersOfTheText) {
   const auto weights = model::random_weights(demo_config(1024), 1);
   const double million = static_cast<double>(weights->parameter_count()) / 1e6;
-  std::filesystem::create_directories("build/values");
-  core::write_file_atomic("build/values/training-values.json",
-                          "{\"ln-1024\": " + std::to_string(std::log(1024.0)) +
-                              ", \"demo-million-weights\": " + std::to_string(million) + "}\n");
+  labs::write_value("train-demo-values", "ln-1024", std::log(1024.0));
+  labs::write_value("train-demo-values", "demo-million-weights", million);
   EXPECT_NEAR(million, 0.87, 0.005);
 }
 

@@ -74,7 +74,9 @@ Real random_floats(std::int64_t n, std::uint64_t stream) {
   return out;
 }
 
-labs::Doubles wide(const Real& x) { return labs::Doubles(x.begin(), x.end()); }
+labs::Doubles wide(const Real& x) {
+  return labs::Doubles(x.begin(), x.end());
+}
 
 Real poison(std::int64_t n) {
   return Real(static_cast<std::size_t>(n), std::numeric_limits<float>::quiet_NaN());
@@ -97,21 +99,25 @@ constexpr float kRoundoff = 5.96e-8f;  // 2^-24
 
 // Pools of one, two and three threads: results must not depend on which.
 std::array<core::ThreadPool, 3>& pools() {
-  static std::array<core::ThreadPool, 3> all{core::ThreadPool(1), core::ThreadPool(2), core::ThreadPool(3)};
+  static std::array<core::ThreadPool, 3> all{core::ThreadPool(1), core::ThreadPool(2),
+                                             core::ThreadPool(3)};
   return all;
 }
 
 // Ragged linear layers go back, on any number of threads.
 TEST(LinearBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
   using Shape = std::array<std::int64_t, 3>;
-  for (const auto& [m, n, k] : {Shape{1, 1, 1}, Shape{5, 7, 3}, Shape{6, 16, 16}, Shape{13, 300, 33}, Shape{600, 17, 50}}) {
-    const Real x = random_floats(m * k, 1), w = random_floats(n * k, 2), dy = random_floats(m * n, 3);
+  for (const auto& [m, n, k] :
+       {Shape{1, 1, 1}, Shape{5, 7, 3}, Shape{6, 16, 16}, Shape{13, 300, 33}, Shape{600, 17, 50}}) {
+    const Real x = random_floats(m * k, 1), w = random_floats(n * k, 2),
+               dy = random_floats(m * n, 3);
     const auto [sm, sn, sk] = std::array{std::size_t(m), std::size_t(n), std::size_t(k)};
     const auto expected = labs::linear_vjp(wide(x), wide(w), wide(dy), sm, sn, sk);
     Real dx1, dw1, db1;
     for (core::ThreadPool& pool : pools()) {
       Real scratch, dx = poison(m * k), dw(sn * sk, 0.5f), db(sn, -0.5f);
-      linear_backward_input(dy, m, {w.data(), DType::f32, n, k}, dx, Into::overwrite, pool, scratch);
+      linear_backward_input(dy, m, {w.data(), DType::f32, n, k}, dx, Into::overwrite, pool,
+                            scratch);
       linear_backward_weight(x, dy, m, dw, db, pool, scratch);
       Real twice = dx;
       linear_backward_input(dy, m, {w.data(), DType::f32, n, k}, twice, Into::add, pool, scratch);
@@ -136,7 +142,8 @@ TEST(LinearBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
 TEST(NormBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
   for (const std::int64_t c : {3, 8, 19, 200}) {  // with fewer, nothing but rounding would be left
     const std::int64_t m = 37;
-    const Real x = random_floats(m * c, 1), w = random_floats(c, 2), b = random_floats(c, 3), dy = random_floats(m * c, 4);
+    const Real x = random_floats(m * c, 1), w = random_floats(c, 2), b = random_floats(c, 3),
+               dy = random_floats(m * c, 4);
     for (const bool center : {false, true}) {
       const auto expected = labs::norm_vjp(wide(x), wide(w), wide(dy), 37, 1e-5, center);
       Real first;
@@ -182,7 +189,8 @@ TEST(ActivationBackward, AgreesWithDoubles) {
 
 // Packed attention goes back.
 TEST(AttentionBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
-  const AttentionShape shape{.heads = 4, .kv_heads = 2, .head_dim = 18, .scale = 1.0f / std::sqrt(18.0f)};
+  const AttentionShape shape{
+      .heads = 4, .kv_heads = 2, .head_dim = 18, .scale = 1.0f / std::sqrt(18.0f)};
   const std::vector<std::int32_t> offsets{0, 1, 1, 64, 65, 200};
   const std::int64_t tokens = 200, wide_row = 4 * 18, narrow_row = 2 * 18;
   const Real q = random_floats(tokens * wide_row, 1), k = random_floats(tokens * narrow_row, 2);
@@ -200,9 +208,11 @@ TEST(AttentionBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
         return Real(x.begin() + offsets[r] * row, x.begin() + offsets[r + 1] * row);
       };
       labs::Doubles sums;
-      const auto qr = wide(rows(q, wide_row)), kr = wide(rows(k, narrow_row)), vr = wide(rows(v, narrow_row));
+      const auto qr = wide(rows(q, wide_row)), kr = wide(rows(k, narrow_row)),
+                 vr = wide(rows(v, narrow_row));
       const auto expected_out = labs::attention(qr, kr, vr, n, 4, 2, 18, &sums);
-      const auto expected = labs::attention_vjp(qr, kr, vr, expected_out, sums, wide(rows(dout, wide_row)), n, 4, 2, 18);
+      const auto expected = labs::attention_vjp(qr, kr, vr, expected_out, sums,
+                                                wide(rows(dout, wide_row)), n, 4, 2, 18);
       EXPECT_LT(gap(rows(dq, wide_row), expected.q), 1e-5) << "row " << r;
       EXPECT_LT(gap(rows(dk, narrow_row), expected.k), 1e-5) << "row " << r;
       EXPECT_LT(gap(rows(dv, narrow_row), expected.v), 1e-5) << "row " << r;
@@ -221,11 +231,13 @@ TEST(EmbeddingBackward, AddsInTokenOrder) {
     Real table(5 * 33, 0.0f), in_order(5 * 33, 0.0f);
     embedding_backward(ids, dy, table, 33, pool);
     for (std::size_t t = 0; t < 5; ++t) {
-      for (std::size_t c = 0; c < 33; ++c) in_order[static_cast<std::size_t>(ids[t]) * 33 + c] += dy[t * 33 + c];
+      for (std::size_t c = 0; c < 33; ++c)
+        in_order[static_cast<std::size_t>(ids[t]) * 33 + c] += dy[t * 33 + c];
     }
     EXPECT_EQ(table, in_order);
     EXPECT_LT(gap(table, labs::embedding_vjp(same, wide(dy), 5, 33)), 1e-6);
-    EXPECT_THROW(embedding_backward(std::vector<std::int32_t>{5}, Real(33), table, 33, pool), core::Error);
+    EXPECT_THROW(embedding_backward(std::vector<std::int32_t>{5}, Real(33), table, 33, pool),
+                 core::Error);
   }
 }
 
@@ -236,10 +248,13 @@ TEST(CrossEntropy, IsPredictedMinusObserved) {
     std::vector<std::int32_t> targets{0, 1, 0, 1, -1, 0, static_cast<std::int32_t>(v - 1)};
     std::vector<int> scored(targets.begin(), targets.end());
     scored[4] = 0;
-    for (std::int64_t j = 0; j < v; ++j) logits[static_cast<std::size_t>(j)] += 80.0f;  // needs the shift
-    labs::Doubles scale(7, 0.25), expected_losses = labs::cross_entropy(wide(logits), scored, static_cast<std::size_t>(v));
+    for (std::int64_t j = 0; j < v; ++j)
+      logits[static_cast<std::size_t>(j)] += 80.0f;  // needs the shift
+    labs::Doubles scale(7, 0.25),
+        expected_losses = labs::cross_entropy(wide(logits), scored, static_cast<std::size_t>(v));
     scale[4] = expected_losses[4] = 0.0;
-    const auto expected = labs::cross_entropy_vjp(wide(logits), scored, scale, static_cast<std::size_t>(v));
+    const auto expected =
+        labs::cross_entropy_vjp(wide(logits), scored, scale, static_cast<std::size_t>(v));
     cross_entropy(logits, rows, targets, 0.25f, losses, pools()[1], scratch);
     EXPECT_LT(gap(losses, expected_losses), 2e-6);
     EXPECT_LT(gap(logits, expected), 5e-6);
@@ -255,7 +270,8 @@ namespace {
 // The model again, in LibTorch's operations.
 using Tensors = std::map<std::string, at::Tensor>;
 
-at::Tensor oracle_norm(const Config& c, const Tensors& w, const std::string& name, const at::Tensor& x) {
+at::Tensor oracle_norm(const Config& c, const Tensors& w, const std::string& name,
+                       const at::Tensor& x) {
   if (c.norm == NormKind::layernorm) {
     return at::layer_norm(x, {c.hidden}, w.at(name + ".weight"), w.at(name + ".bias"), c.norm_eps);
   }
@@ -269,15 +285,17 @@ at::Tensor oracle_linear(const Tensors& w, const std::string& name, const at::Te
 }
 
 // One head group of one sequence: x [T, C] -> [heads, T, D], normalised and rotated as the family asks.
-at::Tensor oracle_heads(const Config& c, const Tensors& w, const std::string& block, const char* which,
-                        const at::Tensor& x, std::int64_t heads, bool turn) {
+at::Tensor oracle_heads(const Config& c, const Tensors& w, const std::string& block,
+                        const char* which, const at::Tensor& x, std::int64_t heads, bool turn) {
   at::Tensor y = oracle_linear(w, block + "attn." + which, x).view({x.size(0), heads, c.head_dim});
   if (c.qk_norm && turn) {
-    y = y * at::rsqrt(y.square().mean(-1, true) + c.norm_eps) * w.at(block + "attn." + which + "_norm.weight");
+    y = y * at::rsqrt(y.square().mean(-1, true) + c.norm_eps) *
+        w.at(block + "attn." + which + "_norm.weight");
   }
   if (turn && c.family != Family::gpt2) {
     const RopeSetup rope = rope_setup(c);
-    const at::Tensor frequency = at::tensor(std::vector<double>(rope.inv_freq.begin(), rope.inv_freq.end()));
+    const at::Tensor frequency =
+        at::tensor(std::vector<double>(rope.inv_freq.begin(), rope.inv_freq.end()));
     const at::Tensor angle = at::outer(at::arange(x.size(0), at::kDouble), frequency).unsqueeze(1);
     const at::Tensor a = y.slice(-1, 0, c.head_dim / 2), b = y.slice(-1, c.head_dim / 2);
     y = at::cat({a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()}, -1);
@@ -295,9 +313,11 @@ at::Tensor oracle_logits(const Config& c, const Tensors& w, const at::Tensor& id
     const at::Tensor o = at::scaled_dot_product_attention(
         oracle_heads(c, w, block, "q", n, c.heads, true).unsqueeze(0),
         oracle_heads(c, w, block, "k", n, c.kv_heads, true).unsqueeze(0),
-        oracle_heads(c, w, block, "v", n, c.kv_heads, false).unsqueeze(0), {}, 0.0, true, std::nullopt, true);
+        oracle_heads(c, w, block, "v", n, c.kv_heads, false).unsqueeze(0), {}, 0.0, true,
+        std::nullopt, true);
     x = x + oracle_linear(w, block + "attn.o", o[0].transpose(0, 1).flatten(1));
-    const at::Tensor m = oracle_norm(c, w, block + "ffn_norm", x), up = oracle_linear(w, block + "ffn.up", m);
+    const at::Tensor m = oracle_norm(c, w, block + "ffn_norm", x),
+                     up = oracle_linear(w, block + "ffn.up", m);
     const at::Tensor inner = c.activation == Activation::silu
                                  ? at::silu(oracle_linear(w, block + "ffn.gate", m)) * up
                                  : at::gelu(up, c.activation == Activation::gelu ? "none" : "tanh");
@@ -311,7 +331,8 @@ at::Tensor oracle_logits(const Config& c, const Tensors& w, const at::Tensor& id
 Config tiny(Family family) {
   Config c;
   c.family = family;
-  c.vocab_size = 31, c.layers = 2, c.heads = 4, c.kv_heads = 2, c.head_dim = 8, c.hidden = 32, c.ffn = 40;
+  c.vocab_size = 31, c.layers = 2, c.heads = 4, c.kv_heads = 2, c.head_dim = 8, c.hidden = 32,
+  c.ffn = 40;
   c.max_positions = 64;
   c.tied_head = family == Family::qwen3;
   c.qkv_bias = family == Family::qwen2;
@@ -350,12 +371,14 @@ struct Example {
 };
 
 // The mean loss, and its gradients added into g when given.
-double loss_of(const WeightSet& weights, const Example& example, Gradients* g, core::ThreadPool& pool) {
+double loss_of(const WeightSet& weights, const Example& example, Gradients* g,
+               core::ThreadPool& pool) {
   const std::int64_t c = weights.config().hidden, v = weights.config().vocab_size;
   Workspace forward_work(weights.config(), pool);
   BackwardWorkspace backward_work(weights.config(), pool);
   Saved saved;
-  std::vector<float> hidden(static_cast<std::size_t>(18 * c)), d_hidden = hidden, losses(18), scratch;
+  std::vector<float> hidden(static_cast<std::size_t>(18 * c)), d_hidden = hidden, losses(18),
+                                                               scratch;
   std::vector<float> scores(static_cast<std::size_t>(18 * v));
   forward(weights, example.batch(), nullptr, &saved, forward_work, hidden);
   logits(weights, hidden, 18, forward_work, scores);
@@ -380,25 +403,29 @@ TEST_P(Families, GradientsAgreeWithAutograd) {
   Tensors tensors;
   std::vector<at::Tensor> inputs;
   for (const Parameter& p : weights->parameters()) {
-    inputs.push_back(at::from_blob(p.data, p.shape, at::kFloat).to(at::kDouble).set_requires_grad(true));
+    inputs.push_back(
+        at::from_blob(p.data, p.shape, at::kFloat).to(at::kDouble).set_requires_grad(true));
     tensors[p.name] = inputs.back();
   }
   at::Tensor sum = at::zeros({}, at::kDouble);
   for (std::size_t r = 0; r < 2; ++r) {
     const auto part = [&](const std::vector<std::int32_t>& all) {
-      return at::tensor(std::vector<std::int64_t>(all.begin() + example.offsets[r], all.begin() + example.offsets[r + 1]));
+      return at::tensor(std::vector<std::int64_t>(all.begin() + example.offsets[r],
+                                                  all.begin() + example.offsets[r + 1]));
     };
-    sum = sum + at::cross_entropy_loss(oracle_logits(config, tensors, part(example.ids)), part(example.targets), {},
-                                       at::Reduction::Sum);
+    sum = sum + at::cross_entropy_loss(oracle_logits(config, tensors, part(example.ids)),
+                                       part(example.targets), {}, at::Reduction::Sum);
   }
   const at::Tensor expected_loss = sum / 18;
   EXPECT_NEAR(loss, expected_loss.item<double>(), 1e-5);
   const auto expected = torch::autograd::grad({expected_loss}, inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor flat = expected[i].contiguous();
-    const labs::Doubles want(flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel());
+    const labs::Doubles want(flat.const_data_ptr<double>(),
+                             flat.const_data_ptr<double>() + flat.numel());
     const std::span<float> have = g.parameter(i);
-    EXPECT_LT(kernels::gap({have.begin(), have.end()}, want, 1e-3), 2e-5) << weights->parameters()[i].name;
+    EXPECT_LT(kernels::gap({have.begin(), have.end()}, want, 1e-3), 2e-5)
+        << weights->parameters()[i].name;
   }
 }
 
@@ -413,7 +440,8 @@ TEST_P(Families, TheLossRisesAlongTheGradientWithItsNorm) {
   Gradients g(*weights);
   loss_of(*weights, example, &g, core::default_pool());
   const std::vector<float> gradient(g.all().begin(), g.all().end());
-  const double norm = std::sqrt(std::inner_product(gradient.begin(), gradient.end(), gradient.begin(), 0.0));
+  const double norm =
+      std::sqrt(std::inner_product(gradient.begin(), gradient.end(), gradient.begin(), 0.0));
   const auto shifted_loss = [&](double step) {
     const auto moved = shaken(tiny(GetParam()), 12);
     std::size_t at = 0;
