@@ -10,6 +10,9 @@ model=${ROSE_MODEL:-$cache/models/SmolLM2-135M-Instruct.Q4_1.gguf}
 title() { printf '\n\033[1m%s\033[0m\n' "$1" | if [ -t 1 ]; then cat; else sed 's/\x1b\[[0-9;]*m//g'; fi; }
 shown() { printf '$ %s\n' "$*" | sed "s|$cache|~/.cache/rosellm|; s|$bin/||"; "$@"; }
 
+# A chapter is found by its name, whatever its number.
+piece() { printf '  %-46s %s\n' "$1" book/*/[0-9]*-"$2".md; }
+
 title "1. A model answers"
 echo "SmolLM2-135M-Instruct, 135 million parameters in 4 bits, on this machine's processor, by the code of the book:"
 shown "$bin/rose" chat --model "$model" --temperature 0 --stats "Explain in two sentences why the sky is blue."
@@ -19,14 +22,12 @@ echo "A transformer small enough to watch, on the text of this book. The loss is
 shown "$bin/rose" train --demo
 
 title "3. Where each piece is explained"
-cat <<'MAP'
-  how text becomes numbers, and numbers text    book/1-foundations/04-tokenization.md
-  how a chat becomes one text                   book/1-foundations/08-chat-templates.md
-  what a transformer computes                   book/1-foundations/05-the-transformer.md
-  what lies in a model file                     book/1-foundations/06-weights-on-disk.md
-  how the next word is chosen                   book/1-foundations/07-first-words.md
-  how derivatives are computed                  book/1-foundations/03-automatic-differentiation.md
-  how a model is trained                        book/1-foundations/09-a-first-training-run.md
-  how all this is a book                        book/0-orientation/04-how-the-book-tangles.md
-Change a number in a chapter, run `make test`, and see what it does.
-MAP
+piece "how text becomes numbers, and numbers text" tokenization
+piece "how a chat becomes one text" chat-templates
+piece "what a transformer computes" the-transformer
+piece "what lies in a model file" weights-on-disk
+piece "how the next word is chosen" first-words
+piece "how derivatives are computed" automatic-differentiation
+piece "how a model is trained" a-first-training-run
+piece "how all this is a book" how-the-book-tangles
+echo 'Change a number in a chapter, run `make test`, and see what it does.'
