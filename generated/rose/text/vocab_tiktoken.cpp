@@ -79,13 +79,13 @@ Vocab vocab_from_tiktoken(std::string_view text, std::vector<SplitRule> split,
     std::int32_t rank = -1;
     if (gap != line.npos) std::from_chars(line.data() + gap + 1, line.data() + line.size(), rank);
     const std::optional<std::string> bytes = decode_base64(line.substr(0, gap));
-    if (rank < 0 || rank >= 1 << 24 || !bytes || bytes->empty())
+    if (rank < 0 || rank >= 1 << 21 || !bytes || bytes->empty())
       fail(number, "not a base64 token and a rank");
     if (!put(rank, *bytes)) fail(number, fmt::format("rank {} appears twice", rank));
   }
   derive_merges(vocab);
   for (const auto& [content, id] : special) {
-    if (id < 0 || id >= 1 << 24)
+    if (id < 0 || id >= 1 << 21)
       fail(0, fmt::format("special token \"{}\" has no sensible id", content));
     if (!put(id, content))
       fail(0, fmt::format("special token \"{}\" has the id of another token", content));
