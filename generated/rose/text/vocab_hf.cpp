@@ -52,8 +52,8 @@ std::string_view type_of(const json::object& o, std::string_view where) {
 std::int32_t read_id(const json::value& value, std::string_view token, std::string_view where) {
   std::int64_t id = -1;
   if (value.is_int64()) id = value.get_int64();
-  constexpr std::int64_t limit =
-      std::int64_t{1} << 21;  // no vocabulary is near; a wrong id must not cost memory
+  constexpr std::int64_t limit = std::int64_t{1}
+                                 << 21;  // no vocabulary is near; a wrong id must not cost memory
   if (id < 0 || id >= limit) corrupt(fmt::format("token \"{}\" has no sensible id", token), where);
   return static_cast<std::int32_t>(id);
 }
