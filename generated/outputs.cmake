@@ -201,22 +201,22 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/01-tensors-and-floating-point
   1-foundations/02-probability-and-information
   1-foundations/03-automatic-differentiation
-  1-foundations/04-tokenization
-  1-foundations/05-the-transformer
-  1-foundations/06-weights-on-disk
-  1-foundations/07-first-words
-  1-foundations/08-chat-templates
-  1-foundations/09-a-first-training-run
-  1-foundations/10-the-forward-pass
-  1-foundations/11-quantised-blocks
-  1-foundations/12-one-model-three-names
-  1-foundations/14-unicode-and-splitting
-  1-foundations/15-converting-a-model
-  1-foundations/15-the-backward-pass
-  1-foundations/16-the-program-rose
-  1-foundations/17-attention
-  1-foundations/17-tokenizer-files
-  1-foundations/18-python-in-small)
+  1-foundations/04-unicode-and-splitting
+  1-foundations/05-tokenization
+  1-foundations/06-tokenizer-files
+  1-foundations/07-quantised-blocks
+  1-foundations/08-the-transformer
+  1-foundations/09-attention
+  1-foundations/10-weights-on-disk
+  1-foundations/11-one-model-three-names
+  1-foundations/12-converting-a-model
+  1-foundations/13-the-forward-pass
+  1-foundations/14-first-words
+  1-foundations/15-python-in-small
+  1-foundations/16-chat-templates
+  1-foundations/17-the-backward-pass
+  1-foundations/18-a-first-training-run
+  1-foundations/19-the-program-rose)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -230,10 +230,10 @@ set(ROSE_BENCHES
   tokenizer-encode)
 set(ROSE_LINKS_cpu-decode-smollm2 torch)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
-set(ROSE_LINKS_1-foundations/07-first-words torch)
-set(ROSE_LINKS_1-foundations/09-a-first-training-run torch)
-set(ROSE_LINKS_1-foundations/10-the-forward-pass torch)
-set(ROSE_LINKS_1-foundations/15-the-backward-pass torch)
+set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
+set(ROSE_LINKS_1-foundations/14-first-words torch)
+set(ROSE_LINKS_1-foundations/17-the-backward-pass torch)
+set(ROSE_LINKS_1-foundations/18-a-first-training-run torch)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/cpu-decode-smollm2.cpp
@@ -445,19 +445,19 @@ set(ROSE_FILES
   tests/1-foundations/01-tensors-and-floating-point_test.cpp
   tests/1-foundations/02-probability-and-information_test.cpp
   tests/1-foundations/03-automatic-differentiation_test.cpp
-  tests/1-foundations/04-tokenization_test.cpp
-  tests/1-foundations/05-the-transformer_test.cpp
-  tests/1-foundations/06-weights-on-disk_test.cpp
-  tests/1-foundations/07-first-words_test.cpp
-  tests/1-foundations/08-chat-templates_test.cpp
-  tests/1-foundations/09-a-first-training-run_test.cpp
-  tests/1-foundations/10-the-forward-pass_test.cpp
-  tests/1-foundations/11-quantised-blocks_test.cpp
-  tests/1-foundations/12-one-model-three-names_test.cpp
-  tests/1-foundations/14-unicode-and-splitting_test.cpp
-  tests/1-foundations/15-converting-a-model_test.cpp
-  tests/1-foundations/15-the-backward-pass_test.cpp
-  tests/1-foundations/16-the-program-rose_test.cpp
-  tests/1-foundations/17-attention_test.cpp
-  tests/1-foundations/17-tokenizer-files_test.cpp
-  tests/1-foundations/18-python-in-small_test.cpp)
+  tests/1-foundations/04-unicode-and-splitting_test.cpp
+  tests/1-foundations/05-tokenization_test.cpp
+  tests/1-foundations/06-tokenizer-files_test.cpp
+  tests/1-foundations/07-quantised-blocks_test.cpp
+  tests/1-foundations/08-the-transformer_test.cpp
+  tests/1-foundations/09-attention_test.cpp
+  tests/1-foundations/10-weights-on-disk_test.cpp
+  tests/1-foundations/11-one-model-three-names_test.cpp
+  tests/1-foundations/12-converting-a-model_test.cpp
+  tests/1-foundations/13-the-forward-pass_test.cpp
+  tests/1-foundations/14-first-words_test.cpp
+  tests/1-foundations/15-python-in-small_test.cpp
+  tests/1-foundations/16-chat-templates_test.cpp
+  tests/1-foundations/17-the-backward-pass_test.cpp
+  tests/1-foundations/18-a-first-training-run_test.cpp
+  tests/1-foundations/19-the-program-rose_test.cpp)

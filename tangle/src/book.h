@@ -31,7 +31,7 @@ struct Book {
 
 /// A chapter's bytes before they are read. `tangle stitch` makes a book from edited ones.
 struct ChapterText {
-  std::string name;  ///< "1-foundations/04-tokenization"
+  std::string name;  ///< "1-foundations/05-tokenization"
   std::string path;  ///< as messages show it
   std::string bytes;
 };

@@ -61,7 +61,7 @@ struct Fence {
 
 struct Document {
   const Source* source = nullptr;
-  std::string_view name;  ///< "1-foundations/04-tokenization"
+  std::string_view name;  ///< "1-foundations/05-tokenization"
   bool has_front = false;
   Span front_span;
   YamlNode front;

@@ -191,7 +191,7 @@ TEST(Demo, RepeatsItselfByteForByte) {
   std::vector<std::string> logs, samples;
   for (const int threads : {1, 2}) {
     core::ThreadPool pool(threads);
-    DemoOptions options{.text = "book/1-foundations/09-a-first-training-run.md", .steps = 6};
+    DemoOptions options{.text = "book/1-foundations/18-a-first-training-run.md", .steps = 6};
     options.log = folder / std::to_string(threads);
     options.quiet = true;
     const DemoResult result = run_demo(options, stdout, pool);

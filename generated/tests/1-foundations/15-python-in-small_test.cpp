@@ -92,7 +92,7 @@ TEST(TemplateValues, ExplosionsAreRefused) {
   Meter meter{limits};
   Value doubled(1);
   for (int i = 0; i < 100; ++i) doubled = Value::list({doubled, doubled});
-  EXPECT_THROW(repr(doubled, meter), Failure);                                    // 2^100 characters
+  EXPECT_THROW(repr(doubled, meter), Failure);  // 2^100 characters
   EXPECT_THROW(arithmetic("*", Value("ab"), Value(1'000'000'000), meter), Failure);
   Value nested(1);
   EXPECT_THROW(for (int i = 0; i < 1000; ++i) nested = Value::list({nested}), Failure);
