@@ -50,7 +50,7 @@
 namespace rose::model {
 namespace {
 
-// Work the example, then count ten thousand draws.
+// Work the example, then count twenty thousand draws.
 std::vector<double> frequencies(const std::vector<float>& logits, Sampling sampling,
                                 int draws = 20'000) {
   Sampler sampler;
