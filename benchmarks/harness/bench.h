@@ -21,10 +21,11 @@ namespace rose::bench {
 using Sample = std::function<double()>;
 
 struct About {
-  std::string metric;               ///< what is measured: "rate", "time"
-  std::string unit;                 ///< "MB/s", "ms"
-  std::string better;               ///< "higher" or "lower"
-  boost::json::object extra = {};   ///< further keys of the record: config, correct, limit, seed, libraries, checksum
+  std::string metric;  ///< what is measured: "rate", "time"
+  std::string unit;    ///< "MB/s", "ms"
+  std::string better;  ///< "higher" or "lower"
+  boost::json::object extra =
+      {};  ///< further keys of the record: config, correct, limit, seed, libraries, checksum
   std::size_t samples = 15;
   std::size_t warmup = 3;
 };
@@ -64,7 +65,8 @@ inline void put_values(boost::json::object& into, const std::vector<double>& val
 }
 
 inline void print(const boost::json::object& object) {
-  std::cout << boost::json::serialize(object) << std::endl;  // flushed: the runner waits for each line
+  std::cout << boost::json::serialize(object)
+            << std::endl;  // flushed: the runner waits for each line
 }
 
 inline void options(int argc, char** argv, About& about, bool& serve) {
@@ -104,7 +106,8 @@ inline int run_against(int argc, char** argv, About about, const Sample& ours, c
   record["samples"] = about.samples;
   record["warmup"] = about.warmup;
   detail::put_values(record, mine);
-  boost::json::object other{{"name", peer.name}, {"version", peer.version}, {"settings", peer.settings}};
+  boost::json::object other{
+      {"name", peer.name}, {"version", peer.version}, {"settings", peer.settings}};
   detail::put_values(other, theirs);
   record["peer"] = std::move(other);
   detail::print(record);

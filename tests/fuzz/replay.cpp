@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
       if (!entry.is_regular_file()) continue;
       std::fprintf(stderr, "%s\n", entry.path().c_str());
       std::ifstream file(entry.path(), std::ios::binary);
-      const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+      const std::string bytes{std::istreambuf_iterator<char>(file),
+                              std::istreambuf_iterator<char>()};
       LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
       ++count;
     }

@@ -9,15 +9,14 @@
 #include "rose/text/template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const boost::json::object context =
-      boost::json::parse(R"({
+  static const boost::json::object context = boost::json::parse(R"({
         "messages": [{"role": "system", "content": "be <kind>"},
                      {"role": "user", "content": "na\u00efve \ud83d\ude42 text"},
                      {"role": "assistant", "content": null,
                       "tool_calls": [{"function": {"name": "f", "arguments": {"x": [1, 2.5, "y"]}}}]}],
         "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
         "add_generation_prompt": true, "bos_token": "<s>", "n": 3, "s": "a b c"})")
-          .as_object();
+                                                 .as_object();
   rose::text::Limits limits;
   limits.steps = 20'000;
   limits.output_bytes = 1u << 16;

@@ -16,8 +16,7 @@ int main() {
       boost::json::parse_options options;
       options.max_depth = 1000;
       const auto request = boost::json::parse(line, {}, options).as_object();
-      const rose::text::ChatTemplate chat_template(
-          std::string(request.at("template").as_string()));
+      const rose::text::ChatTemplate chat_template(std::string(request.at("template").as_string()));
       const std::time_t now = request.contains("now") ? request.at("now").as_int64() : 0;
       answer["text"] = chat_template.render(request.at("context").as_object(), {}, now);
       answer["ok"] = true;
