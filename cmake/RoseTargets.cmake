@@ -79,6 +79,7 @@ function(rose_module name)
   target_include_directories(${target} ${scope}
     "$<BUILD_INTERFACE:${ROSE_GENERATED}>" "$<INSTALL_INTERFACE:include>")
   target_link_libraries(${target} ${scope} ${arg_LINKS})
+  target_compile_features(${target} ${scope} cxx_std_20)  # installed headers need it too
   set_property(GLOBAL APPEND PROPERTY ROSE_LIBRARIES ${target})
 endfunction()
 
