@@ -133,6 +133,10 @@ Message& Diagnostics::lint(std::string_view code, Span span, std::string text) {
   return strict_ ? error(code, span, std::move(text)) : warning(code, span, std::move(text));
 }
 
+void Diagnostics::drop_warnings(std::string_view code) {
+  std::erase_if(messages_, [&](const Message& m) { return m.severity == Severity::warning && m.code == code; });
+}
+
 std::string Diagnostics::rendered(MessageFormat format) const {
   std::vector<const Message*> sorted;
   for (const Message& message : messages_) sorted.push_back(&message);

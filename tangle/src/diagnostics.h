@@ -39,6 +39,9 @@ class Diagnostics {
 
   void make_strict() { strict_ = true; }
 
+  /// Forgets the warnings of one kind.
+  void drop_warnings(std::string_view code);
+
   bool failed() const { return errors_ > 0; }
   std::size_t errors() const { return errors_; }
   const std::deque<Message>& messages() const { return messages_; }

@@ -38,7 +38,7 @@ struct Session {
   /// Reads, links and produces. False when there are errors; the caller reports.
   bool load(const Options& options);
   /// Prints the messages to standard error, and returns the exit code: 0, or 1 with errors.
-  int report(const Options& options) const;
+  int report(const Options& options);
 };
 
 /// Prints `text` to `options.output` (written only when it changes) or standard output. Returns the exit code.

@@ -42,14 +42,16 @@ class Meter {
   explicit Meter(const Limits& limits) : limits_(limits) {}
 
   void step(std::uint64_t n = 1) {
-    if ((steps_ += n) > limits_.steps) {
+    steps_ += n;
+    if (steps_ > limits_.steps) {
       over("the template ran for more than " + std::to_string(limits_.steps) + " steps");
     }
   }
 
   /// Charges for `bytes` that an operation reads or makes.
   void work(std::uint64_t bytes) {
-    if ((bytes_ += bytes) > limits_.work_bytes) {
+    bytes_ += bytes;
+    if (bytes_ > limits_.work_bytes) {
       over("the template moved more than " + std::to_string(limits_.work_bytes) + " bytes");
     }
   }
