@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -54,7 +55,7 @@ int available_processors() {
   std::ifstream quota("/sys/fs/cgroup/cpu.max");  // "max 100000", or microseconds per period
   double granted = 0, period = 0;
   if (quota >> granted >> period && granted > 0 && period > 0) {
-    count = std::clamp(static_cast<int>(granted / period + 0.5), 1, count);
+    count = std::clamp(static_cast<int>(std::lround(granted / period)), 1, count);
   }
   return count;
 }
