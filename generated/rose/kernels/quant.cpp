@@ -99,7 +99,8 @@ void decode(const BlockQ6_K& block, float* out) {
     const std::uint8_t* high = block.high + 32 * half;
     for (int j = 0; j < 32; ++j) {
       const int code = (low[j] >> part / 2 * 4 & 15) | (high[j] >> 2 * part & 3) << 4;
-      const float scale = d * static_cast<float>(block.scales[2 * group + j / 16]);
+      const int scale_index = 2 * group + j / 16;
+      const float scale = d * static_cast<float>(block.scales[scale_index]);
       out[j] = scale * static_cast<float>(code - 32);
     }
   }
