@@ -72,7 +72,7 @@ fs::path resolve_checkpoint(const fs::path& given) {
         .hint("`rose models` lists what is found on this machine");
   }
   if (!fs::is_directory(status)) return given;
-  const fs::path folder = given.filename().empty() ? given.parent_path() : given;
+  fs::path folder = given.filename().empty() ? given.parent_path() : given;
   if (repository_name(folder) && fs::exists(folder / "snapshots")) return snapshot_of(folder);
   if (fs::exists(folder / "config.json")) return folder;
   std::vector<fs::path> files;

@@ -211,6 +211,7 @@ ConvertResult to_gguf(const Checkpoint& source, const fs::path& to, const Conver
     recipes.push_back({{frequencies.name, DType::f32, frequencies.shape}, {}, {&frequencies}});
   }
   std::vector<PlannedTensor> planned;
+  planned.reserve(recipes.size());
   for (const Recipe& recipe : recipes) planned.push_back(recipe.target);
   const std::string header = gguf_header(describe(source, recipes, options), planned);
   require_room(to, header.size() + total_bytes(recipes));
@@ -320,6 +321,7 @@ ConvertResult to_hf(const Checkpoint& source, const fs::path& to, const ConvertO
     return kernels::info(a.target.dtype).block_bytes > kernels::info(b.target.dtype).block_bytes;
   });  // wide elements first, so that all are aligned
   std::vector<PlannedTensor> planned;
+  planned.reserve(recipes.size());
   for (const Recipe& recipe : recipes) planned.push_back(recipe.target);
   const std::string header = safetensors_header(planned, {{"format", "pt"}});
   require_room(to, header.size() + total_bytes(recipes));

@@ -247,7 +247,7 @@ GgufFile GgufFile::parse(std::span<const std::byte> bytes, std::string where,
 // Put every tensor into the file, or refuse.
 void GgufFile::place(std::span<const std::byte> bytes, std::uint64_t header_end) {
   const auto corrupt = [&](std::string message) {
-    return Error(Code::corrupt, message).in(where_);
+    return Error(Code::corrupt, std::move(message)).in(where_);
   };
   if (const auto chosen = integer("general.alignment")) {
     if (*chosen < 1 || *chosen > (1 << 30) ||
