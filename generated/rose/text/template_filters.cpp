@@ -16,7 +16,7 @@ std::string shown(Host& in, const Value& value) {
 
 // Convert to numbers, with a default where that fails.
 Value to_integer(Host&, const Value& self, const Bound& a) {
-  const Value fallback = a.get(0, Value(0));
+  Value fallback = a.get(0, Value(0));
   if (self.is(Kind::undefined)) fail(self.text());
   if (self.is_integer()) return Value(self.integer());
   double real = 0;

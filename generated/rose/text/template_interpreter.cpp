@@ -161,6 +161,7 @@ Value Interpreter::eval_comparison(const Expr& expr, const ScopePtr& scope) {
 
 Value Interpreter::eval_concat(const Expr& expr, const ScopePtr& scope) {
   std::vector<Value> parts;
+  parts.reserve(expr.parts.size());
   for (const auto& part : expr.parts) parts.push_back(eval(*part, scope));
   at_ = expr.at;
   Writer out(meter());

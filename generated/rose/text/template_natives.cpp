@@ -29,7 +29,7 @@ Bound bind(const Native& native, Arguments& arguments) {
     }
     for (const auto& [keyword, given] : arguments.keyword) {
       if (positional_only || keyword != parameter) continue;
-      if (value) fail(name + " got two values for '" + keyword + "'");
+      if (value) fail(std::string(name).append(" got two values for '").append(keyword) + "'");
       value = given;
       ++used;
     }

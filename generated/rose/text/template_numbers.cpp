@@ -55,8 +55,8 @@ std::string number_digits(const Value& value, const Spec& spec, char type) {
 }
 
 // Put sign, digits and padding together.
-std::string pad(std::string sign, std::string body, const Spec& spec, char default_align,
-                Meter& meter) {
+std::string pad(const std::string& sign, const std::string& body, const Spec& spec,
+                char default_align, Meter& meter) {
   const auto length = static_cast<std::int64_t>(count_code_points(sign) + count_code_points(body));
   const std::int64_t missing = spec.width - length;
   if (missing <= 0) return sign + body;

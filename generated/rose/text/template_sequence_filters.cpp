@@ -62,6 +62,7 @@ std::vector<Value> sort_by(std::vector<std::pair<Value, Value>> keyed, bool desc
     return (descending ? order(y.first, x.first, meter) : order(x.first, y.first, meter)) < 0;
   });
   std::vector<Value> out;
+  out.reserve(keyed.size());
   for (auto& [key, value] : keyed) out.push_back(std::move(value));
   return out;
 }
@@ -83,6 +84,7 @@ Value sorted(Host& in, const Value& self, const Bound& a) {
   std::vector<std::pair<Value, Value>> keyed;
   for (Value& value : collect(self, in.meter())) {
     std::vector<Value> key;
+    key.reserve(paths.size());
     for (const auto& path : paths)
       key.push_back(folded(path.of(value, in.meter()), case_sensitive));
     keyed.emplace_back(Value::list(std::move(key)), std::move(value));

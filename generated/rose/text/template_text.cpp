@@ -133,7 +133,7 @@ std::string real_repr(double value) {
     return sign + "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
   if (n <= exponent + 1)
     return sign + digits + std::string(static_cast<std::size_t>(exponent + 1 - n), '0') + ".0";
-  return sign + digits.insert(static_cast<std::size_t>(exponent + 1), ".");
+  return sign + digits.insert(static_cast<std::size_t>(exponent) + 1, ".");
 }
 
 std::string repr(const Value& value, Meter& meter) {
