@@ -29,8 +29,7 @@ Finding processor() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
-    return {Finding::Kind::note, cores + ", without AVX2",
-            "everything works, more slowly"};
+    return {Finding::Kind::note, cores + ", without AVX2", "everything works, more slowly"};
   }
   return {Finding::Kind::good,
           fmt::format("{}, {}", cores, __builtin_cpu_supports("avx512f") ? "AVX-512" : "AVX2"), ""};
