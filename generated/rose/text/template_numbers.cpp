@@ -103,7 +103,7 @@ std::string format_number(const Value& value, const Spec& spec, Meter& meter) {
 
 std::string format_text(std::string text, const Spec& spec, Meter& meter) {
   if (spec.precision >= 0) text.resize(byte_offset(text, static_cast<std::size_t>(spec.precision)));
-  return pad("", std::move(text), spec, '<', meter);
+  return pad("", text, spec, '<', meter);
 }
 
 // Read numbers as int() and float() do.
