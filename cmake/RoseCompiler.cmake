@@ -21,7 +21,7 @@ string(REPLACE "-g " "-g1 " CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RE
 add_library(rose_compile_options INTERFACE)
 target_compile_options(rose_compile_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Werror -ffp-contract=off>
-  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xcompiler=-Wall,-Wextra,-ffp-contract=off>)
+  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -lineinfo -Xcompiler=-Wall,-Wextra,-ffp-contract=off>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 warns of overlapping copies inside std::string's operator+ where there are none (GCC bug 105651).
   target_compile_options(rose_compile_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
@@ -75,7 +75,8 @@ if(NOT ROSE_CUDA STREQUAL "OFF")
   mark_as_advanced(ROSE_NVCC)
   if(ROSE_NVCC)
     set(CMAKE_CUDA_COMPILER "${ROSE_NVCC}")
-    set(CMAKE_CUDA_ARCHITECTURES "${ROSE_CUDA_ARCH}-real")
+    set(CMAKE_CUDA_ARCHITECTURES ${ROSE_CUDA_ARCH})  # "90a", or a list: "80;90a"
+    list(TRANSFORM CMAKE_CUDA_ARCHITECTURES APPEND "-real")
     set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # the one that LibTorch loads, too
     set(CMAKE_CUDA_STANDARD 20)
     set(ROSE_HAVE_CUDA ON)

@@ -66,4 +66,5 @@ if(_rose_missing)
     "On Debian 12, scripts/setup.sh installs them; the README says what other systems need.")
 endif()
 
+include("${CMAKE_CURRENT_LIST_DIR}/RoseCuda.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/RoseTorch.cmake")

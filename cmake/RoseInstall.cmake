@@ -20,5 +20,6 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/rose-config.cmake.in"
   INSTALL_DESTINATION "${_package}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/rose-config-version.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/rose-config.cmake" "${PROJECT_BINARY_DIR}/rose-config-version.cmake"
-  "${PROJECT_SOURCE_DIR}/cmake/RoseDependencies.cmake" "${PROJECT_SOURCE_DIR}/cmake/RoseTorch.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/RoseDependencies.cmake" "${PROJECT_SOURCE_DIR}/cmake/RoseCuda.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/RoseTorch.cmake"
   DESTINATION "${_package}")

@@ -59,6 +59,16 @@ function(rose_cpp_test)
   _rose_register(${arg_NAME} COMMAND ${arg_NAME} --gtest_brief=1 LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
+# rose_gpu_cases(test_x): registers the program's cases for a GPU (*Gpu*) once more, with label gpu; there a missing GPU fails.
+function(rose_gpu_cases name)
+  if(ROSE_HAVE_CUDA AND TARGET ${name})
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "")
+    _rose_register(gpu_${name} COMMAND ${name} --gtest_filter=*Gpu* LABELS gpu TIMEOUT ${arg_TIMEOUT})
+    set_property(TEST gpu_${name} APPEND PROPERTY ENVIRONMENT ROSE_REQUIRE_GPU=1)
+    set_property(TEST gpu_${name} PROPERTY RESOURCE_LOCK gpu)
+  endif()
+endfunction()
+
 # rose_tool(NAME x SOURCES … [LINKS …] [TORCH]): a program that a test calls.
 function(rose_tool)
   cmake_parse_arguments(PARSE_ARGV 0 arg "TORCH" "NAME" "SOURCES;LINKS")
@@ -145,6 +155,9 @@ foreach(chapter IN LISTS ROSE_CHAPTER_TESTS)
     set(torch TORCH)
   endif()
   rose_cpp_test(NAME ${name} SOURCES "${ROSE_GENERATED}/tests/${chapter}_test.cpp" ${torch})
+  if("cuda" IN_LIST ROSE_LINKS_${chapter})
+    rose_gpu_cases(${name})
+  endif()
 endforeach()
 
 # Examples must compile; one with a recorded output must print it. Those that need LibTorch, or nvcc, are compiled where it is.

@@ -4,6 +4,7 @@ set(ROSE_OUTPUTS
   labs/autodiff/vjp.h
   labs/evidence/values.h
   labs/first/bigram.h
+  labs/gpu/gpu_test.h
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/tangle/mini.h
@@ -65,6 +66,16 @@ set(ROSE_OUTPUTS
   rose/kernels/embedding_backward.cpp
   rose/kernels/embedding_backward.h
   rose/kernels/gemm-inl.h
+  rose/kernels/gpu/buffer.cpp
+  rose/kernels/gpu/buffer.h
+  rose/kernels/gpu/cuda.cuh
+  rose/kernels/gpu/instruments.cpp
+  rose/kernels/gpu/instruments.cu
+  rose/kernels/gpu/instruments.h
+  rose/kernels/gpu/roofline.h
+  rose/kernels/gpu/runtime.cu
+  rose/kernels/gpu/stream.cpp
+  rose/kernels/gpu/stream.h
   rose/kernels/kv_view.h
   rose/kernels/lanes-inl.h
   rose/kernels/linear.cpp
@@ -216,7 +227,8 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/16-chat-templates
   1-foundations/17-the-backward-pass
   1-foundations/18-a-first-training-run
-  1-foundations/19-the-program-rose)
+  1-foundations/19-the-program-rose
+  4-kernels/01-the-gpu-and-the-roofline)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -234,6 +246,7 @@ set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
 set(ROSE_LINKS_1-foundations/14-first-words torch)
 set(ROSE_LINKS_1-foundations/17-the-backward-pass torch)
 set(ROSE_LINKS_1-foundations/18-a-first-training-run torch)
+set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/cpu-decode-smollm2.cpp
@@ -248,6 +261,7 @@ set(ROSE_FILES
   labs/autodiff/vjp.h
   labs/evidence/values.h
   labs/first/bigram.h
+  labs/gpu/gpu_test.h
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/tangle/mini.h
@@ -310,6 +324,16 @@ set(ROSE_FILES
   rose/kernels/embedding_backward.cpp
   rose/kernels/embedding_backward.h
   rose/kernels/gemm-inl.h
+  rose/kernels/gpu/buffer.cpp
+  rose/kernels/gpu/buffer.h
+  rose/kernels/gpu/cuda.cuh
+  rose/kernels/gpu/instruments.cpp
+  rose/kernels/gpu/instruments.cu
+  rose/kernels/gpu/instruments.h
+  rose/kernels/gpu/roofline.h
+  rose/kernels/gpu/runtime.cu
+  rose/kernels/gpu/stream.cpp
+  rose/kernels/gpu/stream.h
   rose/kernels/kv_view.h
   rose/kernels/lanes-inl.h
   rose/kernels/linear.cpp
@@ -460,4 +484,5 @@ set(ROSE_FILES
   tests/1-foundations/16-chat-templates_test.cpp
   tests/1-foundations/17-the-backward-pass_test.cpp
   tests/1-foundations/18-a-first-training-run_test.cpp
-  tests/1-foundations/19-the-program-rose_test.cpp)
+  tests/1-foundations/19-the-program-rose_test.cpp
+  tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp)

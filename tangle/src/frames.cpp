@@ -23,9 +23,8 @@ constexpr std::string_view prelude =
     "#include <string_view>\n#include <thread>\n#include <tuple>\n#include <unordered_map>\n"
     "#include <utility>\n#include <variant>\n#include <vector>\n";
 
-bool is_header(std::string_view path) {
-  return path.ends_with(".h") || path.ends_with(".hpp") || path.ends_with(".cuh");
-}
+/// What a test can include: device code (.cuh) is for nvcc, and tests are C++.
+bool is_header(std::string_view path) { return path.ends_with(".h") || path.ends_with(".hpp"); }
 
 /// The headers that a chapter tangles and those it names, each block sorted as clang-format sorts it.
 std::string includes(const Program& program, const Document& document) {
