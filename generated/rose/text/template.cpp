@@ -38,6 +38,7 @@ core::Error located(const jinja::LocatedFailure& failure, std::string_view text)
 
 }  // namespace
 
+// Parse once, or say where it cannot be.
 ChatTemplate::ChatTemplate(std::string source) {
   auto program = std::make_shared<Program>();
   if (const std::size_t bad = jinja::invalid_utf8_at(source); bad != std::string::npos) {
@@ -58,6 +59,7 @@ ChatTemplate::ChatTemplate(std::string source) {
   program_ = std::move(program);
 }
 
+// Render for one conversation.
 std::string ChatTemplate::render(const boost::json::object& context, const Limits& limits,
                                  std::time_t now) const {
   try {

@@ -63,6 +63,46 @@ std::string format_field(const Value& value, char conversion, std::string_view s
   return format_number(shown, spec, meter);
 }
 
+// Find the value of a field, and follow its path.
+const Value& field_argument(std::string_view name, const Arguments& arguments,
+                            std::size_t& automatic) {
+  if (name.empty() || (name[0] >= '0' && name[0] <= '9')) {
+    std::size_t digits = 0;
+    const std::size_t index =
+        name.empty() ? automatic++ : static_cast<std::size_t>(read_number(name, digits));
+    if (digits != name.size() || index >= arguments.positional.size())
+      fail("the format has no value for a field");
+    return arguments.positional[index];
+  }
+  const auto found = std::find_if(arguments.keyword.begin(), arguments.keyword.end(),
+                                  [&](const auto& k) { return k.first == name; });
+  if (found == arguments.keyword.end())
+    fail("the format has no value for '" + std::string(name) + "'");
+  return found->second;
+}
+
+Value follow(Value value, std::string_view path, Meter& meter) {
+  std::size_t end = 0;
+  while (end < path.size()) {
+    const bool bracket = path[end] == '[';
+    const std::size_t stop =
+        bracket ? path.find(']', end) : std::min(path.find_first_of(".[", end + 1), path.size());
+    if (stop == path.npos || stop == end + 1) fail("a field of the format is malformed");
+    const std::string_view key = path.substr(end + 1, stop - end - 1);
+    if (!bracket) {
+      value = attribute(value, key);
+    } else if (const auto index = parse_integer(key, 10); index && key[0] != '-') {
+      value = item(value, Value(*index), meter);
+    } else {
+      value = item(value, Value(key), meter);
+    }
+    end = bracket ? stop + 1 : stop;
+    if (end < path.size() && path[end] != '.' && path[end] != '[')
+      fail("a field of the format is malformed");
+  }
+  return value;
+}
+
 }  // namespace
 
 // Format as str.format does.
@@ -100,38 +140,8 @@ std::string brace_format(const std::string& format, const Arguments& arguments, 
     if (spec.find('{') != spec.npos) fail("nested fields are not supported");
     std::size_t end = std::min(field.find_first_of(".["), field.size());
     const std::string_view name = field.substr(0, end);
-    Value value;
-    if (name.empty() || (name[0] >= '0' && name[0] <= '9')) {
-      std::size_t digits = 0;
-      const std::size_t index =
-          name.empty() ? automatic++ : static_cast<std::size_t>(read_number(name, digits));
-      if (digits != name.size() || index >= arguments.positional.size())
-        fail("the format has no value for a field");
-      value = arguments.positional[index];
-    } else {
-      const auto found = std::find_if(arguments.keyword.begin(), arguments.keyword.end(),
-                                      [&](const auto& k) { return k.first == name; });
-      if (found == arguments.keyword.end())
-        fail("the format has no value for '" + std::string(name) + "'");
-      value = found->second;
-    }
-    while (end < field.size()) {
-      const bool bracket = field[end] == '[';
-      const std::size_t stop = bracket ? field.find(']', end)
-                                       : std::min(field.find_first_of(".[", end + 1), field.size());
-      if (stop == field.npos || stop == end + 1) fail("a field of the format is malformed");
-      const std::string_view key = field.substr(end + 1, stop - end - 1);
-      if (!bracket) {
-        value = attribute(value, key);
-      } else if (const auto index = parse_integer(key, 10); index && key[0] != '-') {
-        value = item(value, Value(*index), meter);
-      } else {
-        value = item(value, Value(key), meter);
-      }
-      end = bracket ? stop + 1 : stop;
-      if (end < field.size() && field[end] != '.' && field[end] != '[')
-        fail("a field of the format is malformed");
-    }
+    Value value = field_argument(name, arguments, automatic);
+    value = follow(std::move(value), field.substr(end), meter);
     out << format_field(value, conversion, spec, meter);
   }
   return out.take();

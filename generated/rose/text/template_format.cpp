@@ -9,6 +9,49 @@
 
 namespace rose::text::jinja {
 
+namespace {
+
+// Read flags, width, precision and letter.
+Spec read_percent_spec(const std::string& format, std::size_t& at) {
+  Spec spec;
+  bool left = false;
+  for (; at < format.size() && std::string_view("-+ #0").find(format[at]) != std::string_view::npos;
+       ++at) {
+    const char flag = format[at];
+    if (flag == '-') left = true;
+    if (flag == '+' || (flag == ' ' && spec.sign != '+')) spec.sign = flag;
+    if (flag == '#') spec.alternate = true;
+    if (flag == '0') spec.zero = true;
+  }
+  if (at < format.size() && format[at] == '*') fail("a width of * is not supported");
+  spec.width = read_number(format, at);
+  if (at < format.size() && format[at] == '.') spec.precision = read_number(format, ++at);
+  if (at >= format.size()) fail("the format ends after %");
+  spec.type = format[at++];
+  if (left) spec.align = '<', spec.zero = false;
+  return spec;
+}
+
+// Shape one value.
+std::string percent_field(Value value, Spec spec, Meter& meter) {
+  if (std::string_view("sra").find(spec.type) != std::string_view::npos) {
+    spec.zero = false;
+    if (spec.align == 0) spec.align = '>';
+    return format_text(spec.type == 's' ? str(value, meter) : repr(value, meter), spec, meter);
+  }
+  if (std::string_view("diuxXofFeEgG").find(spec.type) == std::string_view::npos) {
+    fail(std::string("unsupported format %") + spec.type);
+  }
+  if (!value.is_number()) fail(std::string("%") + spec.type + " needs a number");
+  if (value.is(Kind::real) && (spec.type == 'd' || spec.type == 'i' || spec.type == 'u')) {
+    if (!(std::fabs(value.real()) < 9.2e18)) fail("the number does not fit an integer");
+    value = Value(static_cast<std::int64_t>(value.real()));
+  }
+  return format_number(value, spec, meter);
+}
+
+}  // namespace
+
 // Format as the % operator of texts does.
 std::string percent_format(const std::string& format, const Value& arguments, Meter& meter) {
   Writer out(meter);
@@ -37,42 +80,13 @@ std::string percent_format(const std::string& format, const Value& arguments, Me
       given = named = true;
       at = close + 1;
     }
-    Spec spec;
-    bool left = false;
-    for (;
-         at < format.size() && std::string_view("-+ #0").find(format[at]) != std::string_view::npos;
-         ++at) {
-      const char flag = format[at];
-      if (flag == '-') left = true;
-      if (flag == '+' || (flag == ' ' && spec.sign != '+')) spec.sign = flag;
-      if (flag == '#') spec.alternate = true;
-      if (flag == '0') spec.zero = true;
-    }
-    if (at < format.size() && format[at] == '*') fail("a width of * is not supported");
-    spec.width = read_number(format, at);
-    if (at < format.size() && format[at] == '.') spec.precision = read_number(format, ++at);
-    if (at >= format.size()) fail("the format ends after %");
-    spec.type = format[at++];
-    if (left) spec.align = '<', spec.zero = false;
+    const Spec spec = read_percent_spec(format, at);
     if (spec.type == '%') {
       out << "%";
       continue;
     }
     if (!given) value = next();
-    if (std::string_view("sra").find(spec.type) != std::string_view::npos) {
-      spec.zero = false;
-      if (spec.align == 0) spec.align = '>';
-      out << format_text(spec.type == 's' ? str(value, meter) : repr(value, meter), spec, meter);
-    } else if (std::string_view("diuxXofFeEgG").find(spec.type) != std::string_view::npos) {
-      if (!value.is_number()) fail(std::string("%") + spec.type + " needs a number");
-      if (value.is(Kind::real) && (spec.type == 'd' || spec.type == 'i' || spec.type == 'u')) {
-        if (!(std::fabs(value.real()) < 9.2e18)) fail("the number does not fit an integer");
-        value = Value(static_cast<std::int64_t>(value.real()));
-      }
-      out << format_number(value, spec, meter);
-    } else {
-      fail(std::string("unsupported format %") + spec.type);
-    }
+    out << percent_field(std::move(value), spec, meter);
   }
   const bool subscriptable = arguments.is(Kind::dict) || arguments.is(Kind::list) ||
                              arguments.is(Kind::range) || arguments.is(Kind::undefined);

@@ -28,6 +28,7 @@ class Lexer {
   }
 
  private:
+  // Note tokens, look ahead, step over space.
   void add(Token token, std::size_t at, std::string text) {
     out_.push_back({token, static_cast<std::uint32_t>(at), std::move(text), Value()});
   }

@@ -244,6 +244,7 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   return lines;
 }
 
+// Insist on an integer or a text.
 std::int64_t to_index(const Value& value, std::string_view what) {
   if (value.is(Kind::undefined)) fail(value.text());
   if (!value.is_integer()) {

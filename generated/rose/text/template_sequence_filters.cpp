@@ -7,6 +7,7 @@
 
 namespace rose::text::jinja {
 
+// Take a path apart once, follow it for each item.
 AttributePath::AttributePath(const Value& attribute) {
   if (attribute.is(Kind::none)) return;
   if (!attribute.is(Kind::string)) {

@@ -34,6 +34,7 @@ std::optional<Value> Object::attribute(std::string_view) {
   return std::nullopt;
 }
 
+// Make values, and note how deep they are.
 Value::Value(std::string text) : kind_(Kind::string) {
   auto object = std::make_shared<Text>();
   object->text = std::move(text);
@@ -161,6 +162,7 @@ Value from_json(const boost::json::value& json) {
   return Value();
 }
 
+// Name the kinds as Python does.
 std::string_view type_name(const Value& value) {
   static constexpr std::string_view kNames[] = {"Undefined", "NoneType",  "bool",  "int",
                                                 "float",     "str",       "list",  "tuple",

@@ -347,6 +347,51 @@ TEST(Utf8, RepairsAsTheStandardShows) {
   EXPECT_TRUE(is_utf8("\u00e9\u20ac\U0001F339"));
 }
 
+// The largest ratio, over all waits t, of what a rule pays to what somebody who knew t would pay.
+double worst_ratio(double spin, double wake) {
+  double worst = 0;
+  for (int i = 1; i <= 100'000; ++i) {
+    const double t = 1e-3 * i;  // up to 100, far beyond the two prices below
+    const double paid = t <= spin ? t : spin + wake;
+    worst = std::max(worst, paid / std::min(t, wake));
+  }
+  return worst;
+}
+
+TEST(ThreadPool, SpinsAsLongAsIsBest) {
+  EXPECT_NEAR(worst_ratio(10, 10), 2.0, 1e-3);
+  EXPECT_NEAR(worst_ratio(5, 10), 3.0, 1e-2);   // 1 + 10/5
+  EXPECT_NEAR(worst_ratio(20, 10), 3.0, 1e-2);  // 1 + 20/10
+  for (double spin = 1; spin <= 40; spin += 0.5) {
+    EXPECT_GE(worst_ratio(spin, 10), 2.0 - 1e-3) << spin;
+  }
+}
+
+// In how many interleavings the caller sees nobody asleep and the worker sees no offer: a lost call.
+int lost_calls(bool caller_writes_first) {
+  int lost = 0;
+  std::array<int, 4> order{0, 0, 1, 1};  // whose step is next: 0 the caller's, 1 the worker's
+  do {
+    bool offered = false, asleep = false, saw_sleeper = false, saw_offer = false;
+    std::array<int, 2> done{};
+    for (const int who : order) {
+      const bool first = done[static_cast<std::size_t>(who)]++ == 0;
+      if (who == 1) {
+        first ? void(asleep = true) : void(saw_offer = offered);
+      } else {
+        first == caller_writes_first ? void(offered = true) : void(saw_sleeper = asleep);
+      }
+    }
+    lost += !saw_sleeper && !saw_offer;
+  } while (std::next_permutation(order.begin(), order.end()));
+  return lost;
+}
+
+TEST(ThreadPool, TheHandshakeLosesNoCall) {
+  EXPECT_EQ(lost_calls(true), 0);
+  EXPECT_EQ(lost_calls(false), 1);  // caller reads, worker writes and reads, caller writes
+}
+
 // Ranges cover the loop once, at multiples of the grain.
 TEST(ThreadPool, CoversEveryElementOnceAtMultiplesOfTheGrain) {
   for (const int threads : {1, 2, 3, 8}) {
@@ -376,6 +421,13 @@ TEST(ThreadPool, CutsAsComputedByHand) {
     cuts[static_cast<std::size_t>(range)] = {begin, end};
   });
   EXPECT_THAT(cuts, testing::ElementsAre(std::pair(0, 4), std::pair(4, 8), std::pair(8, 10)));
+  ThreadPool eight(8);  // five grains: five ranges, three threads have nothing to do
+  std::array<std::int64_t, 8> begins{};
+  begins.fill(-1);
+  eight.for_range(10, 2, [&](std::int64_t begin, std::int64_t, int range) {
+    begins[static_cast<std::size_t>(range)] = begin;
+  });
+  EXPECT_THAT(begins, testing::ElementsAre(0, 2, 4, 6, 8, -1, -1, -1));
 }
 
 // Loops nest, share a pool, and carry exceptions out.

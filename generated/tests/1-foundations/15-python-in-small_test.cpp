@@ -44,9 +44,75 @@
 #include "rose/text/template_natives.h"
 #include "rose/text/template_unicode.h"
 #include "rose/text/template_value.h"
+#include "rose/text/unicode.h"
 
 namespace rose::text::jinja {
 namespace {
+
+// Case tables decode as by hand, and know the hard letters.
+TEST(TemplateValues, CaseTablesDecodeAsByHand) {
+  EXPECT_TRUE(packed_cases().to_upper.starts_with("hDaB_B"));
+  PackedNumbers numbers("hDaB_B");
+  EXPECT_EQ(numbers.next(), 97u);
+  EXPECT_EQ(numbers.next(), 26u);
+  EXPECT_EQ(numbers.next(), 1u);
+  EXPECT_EQ(numbers.next_signed(), -32);
+  EXPECT_TRUE(numbers.done());
+  EXPECT_EQ(upper("straße"), "STRASSE");
+  EXPECT_EQ(lower("ΣΑΣ ΣΑΣ"), "σας σας");
+  std::string title;
+  append_title(title, U'ǆ');
+  EXPECT_EQ(title, "ǅ");
+}
+
+// Calls bind as Python's do.
+struct TestHost final : Host {
+  using Host::Host;
+  std::int64_t now() const override { return 0; }
+  Value make_namespace(Dict) override { return Value(); }
+};
+
+/// What a filter makes of a value, printed; or the message of its failure.
+std::string filtered(const Value& value, const char* name, Arguments arguments) {
+  TestHost host{Limits{}};
+  try {
+    const Value result = call_native(host, *find_filter(name), value, arguments);
+    const bool lazy = result.is(Kind::iterator);
+    return repr(lazy ? Value::list(collect(result, host.meter())) : result, host.meter());
+  } catch (const Failure& failure) {
+    return failure.message;
+  }
+}
+
+TEST(TemplateCalls, BindAsByHand) {
+  const Value number(2.75);
+  EXPECT_EQ(filtered(number, "round", {{Value(1)}, {{"method", Value("floor")}}}), "2.7");
+  EXPECT_EQ(filtered(number, "round", {{Value(1)}, {{"precision", Value(2)}}}),
+            "round got two values for 'precision'");
+  EXPECT_EQ(filtered(number, "round", {{Value(1), Value("floor"), Value(3)}, {}}),
+            "round got too many arguments");
+  EXPECT_EQ(filtered(number, "round", {{}, {{"digits", Value(1)}}}),
+            "round does not take the argument 'digits' by name");
+  EXPECT_EQ(filtered(number, "replace", {{Value("a")}, {}}), "replace needs the argument 'new'");
+}
+
+// Filters do what the text and Jinja's documentation say.
+TEST(TemplateFilters, DoWhatTheTextSays) {
+  std::vector<Value> numbers;
+  for (int i = 0; i < 7; ++i) numbers.emplace_back(i);
+  const Value seven = Value::list(numbers);
+  EXPECT_EQ(filtered(seven, "batch", {{Value(3)}, {}}), "[[0, 1, 2], [3, 4, 5], [6]]");
+  EXPECT_EQ(filtered(seven, "slice", {{Value(3)}, {}}), "[[0, 1, 2], [3, 4], [5, 6]]");
+  const Value text("foo bar baz qux");
+  EXPECT_EQ(filtered(text, "truncate", {{Value(9)}, {}}), "'foo...'");
+  EXPECT_EQ(filtered(text, "truncate", {{Value(9), Value(true)}, {}}), "'foo ba...'");
+  EXPECT_EQ(filtered(text, "truncate", {{Value(11)}, {}}), "'foo bar baz qux'");
+  EXPECT_EQ(filtered(text, "truncate", {{Value(11), Value(false), Value("..."), Value(0)}, {}}),
+            "'foo bar...'");
+  EXPECT_EQ(filtered(Value("it's a-b"), "title", {}), "\"It's A-B\"");
+  EXPECT_EQ(filtered(Value::list({}), "map", {{Value("nosuch")}, {}}), "[]");
+  EXPECT_EQ(filtered(seven, "map", {{Value("nosuch")}, {}}), "there is no filter named 'nosuch'");
+}
 
 // Values print as Python prints them.
 TEST(TemplateValues, PrintAsPythonPrintsThem) {
@@ -65,6 +131,23 @@ TEST(TemplateValues, PrintAsPythonPrintsThem) {
   EXPECT_TRUE(equal(Value(1), Value(true), meter));
   EXPECT_EQ(repr(Value("it's"), meter), "\"it's\"");
   EXPECT_EQ(repr(Value("a\u200b"), meter), "'a\\u200b'");
+  EXPECT_EQ(to_json(Value("🌹"), true, std::nullopt, ", ", ": ", false, meter),
+            R"("\ud83c\udf39")");
+  EXPECT_EQ(replace_all("ab", "", "-", -1, meter), "-a-b-");
+  EXPECT_EQ(
+      percent_format("%05d|%x|%.0f", Value::tuple({Value(-42), Value(255), Value(0.5)}), meter),
+      "-0042|ff|0");
+  EXPECT_EQ(brace_format("{:>+8.2f}|{:,}", {{Value(3.14159), Value(1234567)}, {}}, meter),
+            "   +3.14|1,234,567");
+}
+
+TEST(TemplateValues, AMissingKeyPrintsAsNothingAndFailsWhenUsed) {
+  Meter meter{Limits{}};
+  const Value missing = attribute(Value::dict({}), "x");
+  EXPECT_EQ(str(missing, meter), "");
+  EXPECT_EQ(length(missing), 0);
+  EXPECT_THROW(attribute(missing, "y"), Failure);
+  EXPECT_THROW(add(missing, Value(""), meter), Failure);
 }
 
 // Floats print by their shortest name.

@@ -70,6 +70,28 @@ TEST(ChatTemplate, SwallowsWhiteSpaceAsJinjaDoes) {
   EXPECT_EQ(render("x\n  {%+ if true %}y{% endif %}"), "x\n  y");
   EXPECT_EQ(render("a {# gone #}\nb"), "a b");
   EXPECT_EQ(render("{% raw %}{{ x }}{% endraw %}"), "{{ x }}");
+  EXPECT_EQ(render("{% if true %}\nx\n{% endif %}\ny"), "x\ny");  // the tags' lines leave nothing
+}
+
+// Literals are read as Python reads them.
+TEST(ChatTemplate, ReadsLiteralsAsPythonDoes) {
+  EXPECT_EQ(render("{{ 1_000 + 0x1F + 0b101 }} {{ 1.5e3 }} {{ 2 }}"), "1036 1500.0 2");
+  EXPECT_EQ(render(R"({{ "\x41\u00e9\101\d" }})"), "AéA\\d");
+  EXPECT_EQ(render(R"({{ "\é" }})"), R"(\xe9)");
+  EXPECT_EQ(render("{{ [['a', 'b']].0.1 }}"), "b");  // 0.1 is no float after a dot
+  EXPECT_THAT(message_of("{{ 9223372036854775808 }}"), testing::HasSubstr("does not fit 64 bits"));
+}
+
+// Operators bind as the table says.
+TEST(ChatTemplate, OperatorsBindAsTheTableSays) {
+  EXPECT_EQ(render("{{ 'a' + 1 ~ 2 }}"), "a12");
+  EXPECT_EQ(render("{{ 2 * 3 ~ 4 }}"), "64");
+  EXPECT_EQ(render("{{ -2 ** 2 }}"), "4");
+  EXPECT_EQ(render("{{ 2 ** 3 ** 2 }}"), "64");
+  EXPECT_EQ(render("{{ -3 | abs }}"), "3");
+  EXPECT_EQ(render("{{ 'x' + ' y ' | trim ~ 1 }}"), "xy1");
+  EXPECT_EQ(render("{{ 3 > 2 > 1 }} {{ (3 > 2) > 1 }}"), "True False");
+  EXPECT_EQ(render("{{ not 1 == 2 }} {{ 7 is divisibleby 3 or true }}"), "True True");
 }
 
 // A loop has a scope, an if has none.
@@ -83,6 +105,35 @@ TEST(ChatTemplate, LoopsHaveAScopeAndIfsHaveNone) {
   EXPECT_EQ(
       render("{% for i in [1, 2, 3] %}{{ loop.index }}{{ ',' if not loop.last }}{% endfor %}"),
       "1,2,3");
+}
+
+// Macros see where they were defined, and defaults see earlier parameters.
+TEST(ChatTemplate, MacrosSeeWhereTheyWereDefined) {
+  EXPECT_EQ(render("{% macro m(a, b=a+1) %}{{ a }}{{ b }} {% endmacro %}{{ m(1) }}{{ m(1, 5) }}"),
+            "12 15 ");
+  EXPECT_EQ(render("{% set x = 1 %}{% macro m() %}{{ x }}{% endmacro %}"
+                   "{% for x in [7] %}{{ m() }}{% endfor %}"),
+            "1");  // not the loop's x
+  EXPECT_EQ(render("{% macro m() %}{{ varargs | length }}{{ kwargs.k }}{% endmacro %}"
+                   "{{ m(1, 2, k=3) }}"),
+            "23");
+  EXPECT_EQ(render("{% macro box() %}[{{ caller() }}]{% endmacro %}"
+                   "{% call box() %}text{% endcall %}"),
+            "[text]");
+  EXPECT_THAT(message_of("{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}"),
+              testing::HasSubstr("takes at most 1 arguments"));
+}
+
+// Loops answer, filter, recurse.
+TEST(ChatTemplate, LoopsAnswerFilterAndRecurse) {
+  EXPECT_EQ(render("{% for x in [1, 2, 3] if x is odd %}{{ loop.index }}:{{ x }}"
+                   "{{ '.' if loop.last else ', ' }}{% else %}none{% endfor %}"),
+            "1:1, 2:3.");
+  EXPECT_EQ(render("{% for x in [] %}{% else %}none{% endfor %}"), "none");
+  EXPECT_EQ(render("{% for n in tree recursive %}{{ n.v }}"
+                   "{% if n.c %}({{ loop(n.c) }}){% endif %}{% endfor %}",
+                   R"({"tree": [{"v": 1, "c": [{"v": 2}, {"v": 3}]}]})"),
+            "1(23)");
 }
 
 // An error says where, what and what would help.
@@ -100,6 +151,8 @@ TEST(ChatTemplate, ErrorsSayWhereWhatAndWhatWouldHelp) {
       testing::HasSubstr("ran for more than 5000000 steps"));
   EXPECT_THAT(message_of("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
               testing::HasSubstr("calls itself too deeply"));
+  EXPECT_THAT(message_of("{{ 'a' * 100000000 }}"),
+              testing::HasSubstr("makes a text of more than 33554432 bytes"));
   EXPECT_THAT(message_of("{{ [].append(1) }}"), testing::HasSubstr("may not change a list"));
   EXPECT_THAT(message_of("{{ ''.__class__.__mro__ }}"), testing::HasSubstr("has no attribute"));
 }
