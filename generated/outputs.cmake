@@ -4,6 +4,7 @@ set(ROSE_OUTPUTS
   labs/autodiff/vjp.h
   labs/evidence/values.h
   labs/first/bigram.h
+  labs/gpu/attention_bench.h
   labs/gpu/gpu_test.h
   labs/information/information.h
   labs/notation/shape_walk.h
@@ -66,6 +67,11 @@ set(ROSE_OUTPUTS
   rose/kernels/embedding_backward.cpp
   rose/kernels/embedding_backward.h
   rose/kernels/gemm-inl.h
+  rose/kernels/gpu/attention.cpp
+  rose/kernels/gpu/attention.cuh
+  rose/kernels/gpu/attention.h
+  rose/kernels/gpu/attention_rows.cu
+  rose/kernels/gpu/attention_splits.cu
   rose/kernels/gpu/buffer.cpp
   rose/kernels/gpu/buffer.h
   rose/kernels/gpu/cuda.cuh
@@ -228,7 +234,8 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/17-the-backward-pass
   1-foundations/18-a-first-training-run
   1-foundations/19-the-program-rose
-  4-kernels/01-the-gpu-and-the-roofline)
+  4-kernels/01-the-gpu-and-the-roofline
+  4-kernels/12-attention-forward)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -238,18 +245,31 @@ set(ROSE_EXERCISES
   kahan
   mini-tangle-unused)
 set(ROSE_BENCHES
+  attn-fwd-d128-causal-16k
+  attn-fwd-d64-causal-1k
+  attn-fwd-d64-causal-4k
   cpu-decode-smollm2
+  paged-decode-64x4k
   tokenizer-encode)
+set(ROSE_LINKS_attn-fwd-d128-causal-16k cuda)
+set(ROSE_LINKS_attn-fwd-d64-causal-1k cuda)
+set(ROSE_LINKS_attn-fwd-d64-causal-4k cuda)
 set(ROSE_LINKS_cpu-decode-smollm2 torch)
+set(ROSE_LINKS_paged-decode-64x4k cuda)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
 set(ROSE_LINKS_1-foundations/14-first-words torch)
 set(ROSE_LINKS_1-foundations/17-the-backward-pass torch)
 set(ROSE_LINKS_1-foundations/18-a-first-training-run torch)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
+set(ROSE_LINKS_4-kernels/12-attention-forward cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
+  bench/attn-fwd-d128-causal-16k.cpp
+  bench/attn-fwd-d64-causal-1k.cpp
+  bench/attn-fwd-d64-causal-4k.cpp
   bench/cpu-decode-smollm2.cpp
+  bench/paged-decode-64x4k.cpp
   bench/tokenizer-encode.cpp
   examples/e4m3-table-example.cpp
   examples/e4m3-table-example.out
@@ -261,6 +281,7 @@ set(ROSE_FILES
   labs/autodiff/vjp.h
   labs/evidence/values.h
   labs/first/bigram.h
+  labs/gpu/attention_bench.h
   labs/gpu/gpu_test.h
   labs/information/information.h
   labs/notation/shape_walk.h
@@ -324,6 +345,11 @@ set(ROSE_FILES
   rose/kernels/embedding_backward.cpp
   rose/kernels/embedding_backward.h
   rose/kernels/gemm-inl.h
+  rose/kernels/gpu/attention.cpp
+  rose/kernels/gpu/attention.cuh
+  rose/kernels/gpu/attention.h
+  rose/kernels/gpu/attention_rows.cu
+  rose/kernels/gpu/attention_splits.cu
   rose/kernels/gpu/buffer.cpp
   rose/kernels/gpu/buffer.h
   rose/kernels/gpu/cuda.cuh
@@ -485,4 +511,5 @@ set(ROSE_FILES
   tests/1-foundations/17-the-backward-pass_test.cpp
   tests/1-foundations/18-a-first-training-run_test.cpp
   tests/1-foundations/19-the-program-rose_test.cpp
-  tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp)
+  tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
+  tests/4-kernels/12-attention-forward_test.cpp)

@@ -42,6 +42,7 @@
 #include "rose/core/error.h"
 #include "rose/kernels/dtype.h"
 #include "rose/kernels/gpu/buffer.h"
+#include "rose/kernels/gpu/cuda.cuh"
 #include "rose/kernels/gpu/instruments.h"
 #include "rose/kernels/gpu/roofline.h"
 #include "rose/kernels/gpu/stream.h"

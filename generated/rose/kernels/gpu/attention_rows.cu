@@ -1,0 +1,273 @@
+// Attention, many query rows to a block.
+
+#include "rose/kernels/gpu/attention.cuh"
+#include "rose/kernels/gpu/cuda.cuh"
+
+namespace rose::kernels::gpu {
+namespace {
+
+constexpr int kWarps = 4, kThreads = 32 * kWarps;
+constexpr int kRows = 16 * kWarps;  // query rows of a block
+
+// Divide shared memory.
+template <class T, int D>
+struct RowsShared {
+  static constexpr int tile = numerics::key_tile_of(D);
+  static constexpr int pitch = D + 8;  // 16 bytes more than a row: ldmatrix without bank conflicts
+  static constexpr bool query_in_registers = D <= 128;
+  T keys[tile * pitch];
+  T values[tile * pitch];
+  T queries[query_in_registers ? 8 : kRows * pitch];
+  float closed[D / 2 * kThreads];  // the merged splits' O, element i of a thread at [i][thread]
+  int row[2][tile];                // which key rows a tile is made of
+};
+
+// Bring a tile of keys or values, 16 bytes at a time.
+template <class T, int D, int Tile>
+__device__ __forceinline__ void fetch_tile(T* to, const T* from, std::int64_t stride,
+                                           const int* rows) {
+  constexpr int chunks = D / 8, pitch = D + 8;
+  for (int c = static_cast<int>(threadIdx.x); c < Tile * chunks; c += kThreads) {
+    const int j = c / chunks, d = c % chunks * 8;
+    const int row = rows[j];
+    copy_async_16(shared_address(to + j * pitch + d), from + (row < 0 ? 0 : row) * stride + d,
+                  row < 0 ? 0 : 16);
+  }
+  copy_async_commit();
+}
+
+// Walk all keys of 64 query rows.
+template <class T, int D>
+__global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(AttentionCall call) {
+  using Shared = RowsShared<T, D>;
+  constexpr int tile = Shared::tile, pitch = Shared::pitch;
+  extern __shared__ __align__(128) unsigned char memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const int4 item = __ldg(reinterpret_cast<const int4*>(call.items) + blockIdx.x);
+  const int sequence = item.x, first_row = item.y, kv_head = item.z;
+  if (sequence < 0) return;
+  const Span span(call, sequence);
+  const int group = call.heads / call.kv_heads, thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32, lane = thread % 32, g = lane / 4, quad = lane % 4;
+  const int row_count = min(kRows, span.tokens * group - first_row);
+  const int keys = span.limit((first_row + row_count - 1) / group);
+  const int seen_by_all = span.limit(first_row / group);
+  const T* const k = static_cast<const T*>(call.k) + kv_head * call.head_step;
+  const T* const v = static_cast<const T*>(call.v) + kv_head * call.head_step;
+
+  // This thread's two rows, g and g + 8 of its warp's 16, and their queries.
+  int limit[2];
+  std::int64_t at[2];  // token * heads + head, -1: no such row
+  ROSE_UNROLL()
+  for (int h = 0; h < 2; ++h) {
+    const int row = warp * 16 + g + 8 * h, r = first_row + row;
+    limit[h] = row < row_count ? span.limit(r / group) : 0;
+    at[h] = row < row_count ? static_cast<std::int64_t>(span.first_token + r / group) * call.heads +
+                                  kv_head * group + r % group
+                            : -1;
+  }
+  const T* query[2];
+  ROSE_UNROLL()
+  for (int h = 0; h < 2; ++h) {
+    query[h] = at[h] < 0 ? nullptr
+                         : static_cast<const T*>(call.q) + at[h] / call.heads * call.q_stride +
+                               at[h] % call.heads * D;
+  }
+  const auto query_word = [&](int h, int d) {
+    return query[h] == nullptr ? 0u : __ldg(reinterpret_cast<const unsigned*>(query[h] + d));
+  };
+  std::uint32_t q[Shared::query_in_registers ? D / 16 : 1][4];
+  if constexpr (Shared::query_in_registers) {
+    ROSE_UNROLL()
+    for (int kk = 0; kk < D / 16; ++kk) {
+      ROSE_UNROLL()
+      for (int i = 0; i < 4; ++i) q[kk][i] = query_word(i % 2, kk * 16 + i / 2 * 8 + 2 * quad);
+    }
+  } else {
+    for (int d = 2 * quad; d < D; d += 8) {
+      ROSE_UNROLL()
+      for (int h = 0; h < 2; ++h) {
+        *reinterpret_cast<unsigned*>(shared.queries + (warp * 16 + g + 8 * h) * pitch + d) =
+            query_word(h, d);
+      }
+    }
+  }
+  const auto find_rows = [&](int t) {
+    for (int j = thread; j < tile; j += kThreads) {
+      shared.row[t & 1][j] = key_row(call, sequence, kv_head, t * tile + j, keys);
+    }
+  };
+  const int tiles = (keys + tile - 1) / tile, tiles_per_split = call.split / tile;
+  float open[D / 8][4] = {};
+  float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+  float closed_max[2] = {-INFINITY, -INFINITY}, closed_sum[2] = {};
+
+  // Fold the split into those before it.
+  const auto close_split = [&](bool first) {
+    float* const closed = shared.closed + thread;
+    sum[0] = quad_sum(sum[0]);
+    sum[1] = quad_sum(sum[1]);
+    if (first) {
+      ROSE_UNROLL()
+      for (int i = 0; i < D / 2; ++i) closed[i * kThreads] = open[i / 4][i % 4];
+      ROSE_UNROLL()
+      for (int h = 0; h < 2; ++h) closed_max[h] = max[h], closed_sum[h] = sum[h];
+    } else {
+      const Merge merge[2] = {{closed_max[0], max[0]}, {closed_max[1], max[1]}};
+      ROSE_UNROLL()
+      for (int i = 0; i < D / 2; ++i) {
+        closed[i * kThreads] = merge[i % 4 / 2](closed[i * kThreads], open[i / 4][i % 4]);
+      }
+      ROSE_UNROLL()
+      for (int h = 0; h < 2; ++h) {
+        closed_sum[h] = merge[h](closed_sum[h], sum[h]);
+        closed_max[h] = merge[h].max;
+      }
+    }
+  };
+  if (tiles > 0) {
+    find_rows(0);
+    __syncthreads();
+    fetch_tile<T, D, tile>(shared.keys, k, call.key_stride, shared.row[0]);
+    fetch_tile<T, D, tile>(shared.values, v, call.value_stride, shared.row[0]);
+  }
+  for (int t = 0; t < tiles; ++t) {
+    if (t > 0 && t % tiles_per_split == 0) {
+      close_split(t == tiles_per_split);
+      ROSE_UNROLL()
+      for (int i = 0; i < D / 2; ++i) open[i / 4][i % 4] = 0.0f;
+      ROSE_UNROLL()
+      for (int h = 0; h < 2; ++h) max[h] = -INFINITY, sum[h] = 0.0f;
+    }
+    // Scores: 16 by a tile, the head dimension ascending by 16.
+    copy_async_wait<1>();
+    if (t + 1 < tiles) find_rows(t + 1);
+    __syncthreads();
+    float s[tile / 8][4] = {};
+    {
+      const std::uint32_t base = shared_address(
+          shared.keys + ((lane & 7) + (lane >> 4) * 8) * pitch + (lane >> 3 & 1) * 8);
+      ROSE_UNROLL()
+      for (int kk = 0; kk < D / 16; ++kk) {
+        if constexpr (!Shared::query_in_registers) {
+          ldmatrix_x4(q[0], shared_address(shared.queries + (warp * 16 + (lane & 15)) * pitch +
+                                           kk * 16 + (lane >> 4) * 8));
+        }
+        ROSE_UNROLL()
+        for (int j = 0; j < tile / 16; ++j) {
+          std::uint32_t b[4];
+          ldmatrix_x4(b, base + static_cast<unsigned>((j * 16 * pitch + kk * 16) * sizeof(T)));
+          mma_16x8x16<T>(s[2 * j], q[Shared::query_in_registers ? kk : 0], b[0], b[1]);
+          mma_16x8x16<T>(s[2 * j + 1], q[Shared::query_in_registers ? kk : 0], b[2], b[3]);
+        }
+      }
+    }
+    __syncthreads();
+    if (t + 1 < tiles) {
+      fetch_tile<T, D, tile>(shared.keys, k, call.key_stride, shared.row[(t + 1) & 1]);
+    } else {
+      copy_async_commit();  // an empty group keeps the count
+    }
+    // Mask, weigh, and rescale what came before.
+    if ((t + 1) * tile > seen_by_all || row_count < kRows) {
+      ROSE_UNROLL()
+      for (int j = 0; j < tile / 8; ++j) {
+        ROSE_UNROLL()
+        for (int i = 0; i < 4; ++i) {
+          if (t * tile + j * 8 + 2 * quad + i % 2 >= limit[i / 2]) s[j][i] = -INFINITY;
+        }
+      }
+    }
+    float factor[2];
+    ROSE_UNROLL()
+    for (int h = 0; h < 2; ++h) {
+      const float before = max[h];
+      max[h] = fmaxf(before, largest(s, h) * call.factor);
+      const float base = anchor(max[h]);
+      factor[h] = rescale(before, base);
+      sum[h] = fmaf(sum[h], factor[h], soften(s, h, call.factor, base));
+    }
+    ROSE_UNROLL()
+    for (int i = 0; i < D / 2; ++i) open[i / 4][i % 4] *= factor[i % 4 / 2];
+    // Add the values, keys ascending by 16.
+    copy_async_wait<1>();
+    __syncthreads();
+    {
+      const std::uint32_t base = shared_address(
+          shared.values + ((lane & 7) + (lane >> 3 & 1) * 8) * pitch + (lane >> 4) * 8);
+      ROSE_UNROLL()
+      for (int kk = 0; kk < tile / 16; ++kk) {
+        const std::uint32_t p[4] = {pack<T>(s[2 * kk][0], s[2 * kk][1]),
+                                    pack<T>(s[2 * kk][2], s[2 * kk][3]),
+                                    pack<T>(s[2 * kk + 1][0], s[2 * kk + 1][1]),
+                                    pack<T>(s[2 * kk + 1][2], s[2 * kk + 1][3])};
+        ROSE_UNROLL()
+        for (int j = 0; j < D / 16; ++j) {
+          std::uint32_t b[4];
+          ldmatrix_x4_transposed(
+              b, base + static_cast<unsigned>((kk * 16 * pitch + j * 16) * sizeof(T)));
+          mma_16x8x16<T>(open[2 * j], p, b[0], b[1]);
+          mma_16x8x16<T>(open[2 * j + 1], p, b[2], b[3]);
+        }
+      }
+    }
+    __syncthreads();
+    if (t + 1 < tiles) {
+      fetch_tile<T, D, tile>(shared.values, v, call.value_stride, shared.row[(t + 1) & 1]);
+    } else {
+      copy_async_commit();
+    }
+  }
+  close_split(tiles <= tiles_per_split);
+  // Divide once, round once.
+  ROSE_UNROLL()
+  for (int h = 0; h < 2; ++h) {
+    if (at[h] < 0) continue;
+    const float scale = inverse(closed_sum[h]);
+    T* const out =
+        static_cast<T*>(call.out) + at[h] / call.heads * call.out_stride + at[h] % call.heads * D;
+    const float* const closed = shared.closed + thread;
+    ROSE_UNROLL()
+    for (int j = 0; j < D / 8; ++j) {
+      const int i = 4 * j + 2 * h;
+      *reinterpret_cast<std::uint32_t*>(out + j * 8 + 2 * quad) =
+          pack<T>(closed[i * kThreads] * scale, closed[(i + 1) * kThreads] * scale);
+    }
+    if (quad == 0 && call.lse != nullptr)
+      call.lse[at[h]] = log_sum_exp(closed_max[h], closed_sum[h]);
+  }
+}
+
+// Launch.
+template <class T, int D>
+void launch(const AttentionCall& call, cudaStream_t stream) {
+  constexpr int bytes = sizeof(RowsShared<T, D>);
+  static_assert(bytes <= 227 * 1024);
+  allow_shared_memory(attend_rows<T, D>, bytes);
+  attend_rows<T, D><<<static_cast<unsigned>(call.item_count), kThreads, bytes, stream>>>(call);
+  ROSE_LAUNCH_CHECK("attention");
+}
+
+template <class T>
+void launch(const AttentionCall& call, cudaStream_t stream) {
+  switch (call.head_dim) {
+    case 64: return launch<T, 64>(call, stream);
+    case 96: return launch<T, 96>(call, stream);
+    case 128: return launch<T, 128>(call, stream);
+    default: return launch<T, 256>(call, stream);
+  }
+}
+
+}  // namespace
+
+void launch_attention_rows(const AttentionCall& call, void* stream) {
+  auto* const s = static_cast<cudaStream_t>(stream);
+  call.half ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
+}
+
+void launch_upload(const void* host, std::size_t bytes, void* device, void* stream) {
+  ROSE_CUDA_CHECK(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
+                                  static_cast<cudaStream_t>(stream)));
+}
+
+}  // namespace rose::kernels::gpu
