@@ -42,7 +42,6 @@
 #include "rose/core/error.h"
 #include "rose/kernels/dtype.h"
 #include "rose/kernels/gpu/buffer.h"
-#include "rose/kernels/gpu/cuda.cuh"
 #include "rose/kernels/gpu/instruments.h"
 #include "rose/kernels/gpu/roofline.h"
 #include "rose/kernels/gpu/stream.h"

@@ -42,7 +42,6 @@
 #include "labs/gpu/gpu_test.h"
 #include "rose/core/error.h"
 #include "rose/kernels/attention.h"
-#include "rose/kernels/gpu/attention.cuh"
 #include "rose/kernels/gpu/attention.h"
 
 namespace rose::kernels {
