@@ -146,6 +146,15 @@ TEST(AdamW, TheNormDoesNotDependOnTheThreads) {
   EXPECT_NEAR(norm, std::sqrt(std::inner_product(g.begin(), g.end(), g.begin(), 0.0)), 1e-9 * norm);
 }
 
+// A gradient that grows is followed with a lag.
+TEST(AdamW, FollowsAGrowingGradientWithALag) {
+  const double beta = 0.9;
+  double m = 0;
+  for (int t = 1; t <= 400; ++t) m = beta * m + (1 - beta) * t;  // g_t = t
+  const double corrected = m / (1 - std::pow(beta, 400));
+  EXPECT_NEAR(corrected, 400 - beta / (1 - beta), 1e-9);  // 391: nine steps behind
+}
+
 // The schedule's corners.
 TEST(Schedule, HasTheRightCorners) {
   const Schedule s{.steps = 110, .warmup = 10, .peak = 1.0, .last = 0.2};
@@ -182,6 +191,39 @@ TEST(Trainer, ThreadsDoNotShow) {
   const std::vector<double> losses = losses_of_a_run(1, 12);
   EXPECT_EQ(losses, losses_of_a_run(2, 12));
   EXPECT_EQ(losses, losses_of_a_run(3, 12));
+}
+
+// The first loss is what the initial weights say.
+TEST(Trainer, StartsWhereTheInitialWeightsSay) {
+  core::ThreadPool pool(1);
+  std::vector<std::int32_t> tokens(1000);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * 7 % 40);
+  constexpr double s = 0.02, width = 32, vocabulary = 40;  // of small_config
+  const double expected =
+      std::log(vocabulary) + s * s * width / 2 + (std::exp(s * width) - 1) / vocabulary;
+  const double luck = s * std::sqrt(width) / std::sqrt(vocabulary);
+  constexpr int seeds = 16;
+  double sum = 0;
+  for (int seed = 1; seed <= seeds; ++seed) {
+    TrainerOptions options{.batch = 4, .context = 24};
+    options.schedule = {.steps = 1, .warmup = 1, .peak = 1e-2, .last = 1e-3};
+    Trainer trainer(model::random_weights(small_config(), static_cast<std::uint64_t>(seed)),
+                    options, pool);
+    const double loss = trainer.step(tokens).loss;
+    EXPECT_NEAR(loss, expected, 4 * luck) << seed;
+    sum += loss;
+  }
+  EXPECT_NEAR(sum / seeds, expected, 4 * luck / std::sqrt(seeds));
+}
+
+// The arithmetic of the transcript.
+TEST(Demo, TheTranscriptAddsUp) {
+  constexpr double read = 800 * 8 * 128, kept = 126'350 - 126'350 / 20;
+  labs::write_value("train-demo-transcript", "passes", read / kept);
+  EXPECT_NEAR(read / kept, 6.8, 0.05);
+  labs::write_value("train-demo-transcript", "perplexity", std::exp(2.88));
+  EXPECT_NEAR(std::exp(2.88), 17.8, 0.05);
+  EXPECT_NEAR(3.55 / std::log(2.0) / 2.54, 2.01, 0.01);
 }
 
 // The demonstration repeats itself byte for byte.
