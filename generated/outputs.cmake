@@ -70,6 +70,10 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/attention.cpp
   rose/kernels/gpu/attention.cuh
   rose/kernels/gpu/attention.h
+  rose/kernels/gpu/attention_backward.cpp
+  rose/kernels/gpu/attention_backward.cu
+  rose/kernels/gpu/attention_backward.cuh
+  rose/kernels/gpu/attention_backward.h
   rose/kernels/gpu/attention_rows.cu
   rose/kernels/gpu/attention_splits.cu
   rose/kernels/gpu/buffer.cpp
@@ -235,7 +239,8 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/18-a-first-training-run
   1-foundations/19-the-program-rose
   4-kernels/01-the-gpu-and-the-roofline
-  4-kernels/12-attention-forward)
+  4-kernels/12-attention-forward
+  4-kernels/13-attention-backward)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -263,6 +268,7 @@ set(ROSE_LINKS_1-foundations/17-the-backward-pass torch)
 set(ROSE_LINKS_1-foundations/18-a-first-training-run torch)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
 set(ROSE_LINKS_4-kernels/12-attention-forward cuda)
+set(ROSE_LINKS_4-kernels/13-attention-backward cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-fwd-d128-causal-16k.cpp
@@ -348,6 +354,10 @@ set(ROSE_FILES
   rose/kernels/gpu/attention.cpp
   rose/kernels/gpu/attention.cuh
   rose/kernels/gpu/attention.h
+  rose/kernels/gpu/attention_backward.cpp
+  rose/kernels/gpu/attention_backward.cu
+  rose/kernels/gpu/attention_backward.cuh
+  rose/kernels/gpu/attention_backward.h
   rose/kernels/gpu/attention_rows.cu
   rose/kernels/gpu/attention_splits.cu
   rose/kernels/gpu/buffer.cpp
@@ -512,4 +522,5 @@ set(ROSE_FILES
   tests/1-foundations/18-a-first-training-run_test.cpp
   tests/1-foundations/19-the-program-rose_test.cpp
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
-  tests/4-kernels/12-attention-forward_test.cpp)
+  tests/4-kernels/12-attention-forward_test.cpp
+  tests/4-kernels/13-attention-backward_test.cpp)

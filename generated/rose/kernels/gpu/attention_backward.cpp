@@ -1,0 +1,213 @@
+// Plan the backward pass of attention, check what it is given, enqueue it.
+
+#include "rose/kernels/gpu/attention_backward.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "rose/core/error.h"
+#include "rose/kernels/gpu/attention.cuh"
+#include "rose/kernels/gpu/attention_backward.cuh"
+
+namespace rose::kernels::gpu {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;  // of the workspace's parts, bytes
+constexpr std::int64_t kItemWords = 4;    // of a work item
+constexpr std::int64_t kBlock = 64;       // rows of a block
+constexpr std::int64_t kSectionBytes =
+    24 << 20;  // what blocks that run together read, and the L2 keeps
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// List the blocks, longest walks first, within sections of heads that fit the L2.
+struct Item {
+  std::int64_t section, cost;
+  std::int32_t sequence, first, head;
+};
+
+/// Counts what heads read, and says in which section the next one falls.
+struct Sections {
+  std::int64_t bytes = 0, section = 0;
+  std::int64_t next(std::int64_t more) {
+    if (bytes > 0 && bytes + more > kSectionBytes) {
+      bytes = 0;
+      ++section;
+    }
+    bytes += more;
+    return section;
+  }
+};
+
+/// Puts the items behind the words that are there.
+std::int64_t append(std::vector<std::int32_t>& words, std::vector<Item>& items) {
+  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    return a.section != b.section ? a.section < b.section : a.cost > b.cost;
+  });
+  const auto at = static_cast<std::int64_t>(words.size());
+  for (const Item& i : items) {
+    words.insert(words.end(), {i.sequence, i.first, i.head, 0});
+  }
+  return at;
+}
+
+}  // namespace
+
+AttentionBackwardPlan plan_attention_backward(const AttentionShape& shape,
+                                              std::span<const std::int32_t> row_offsets) {
+  if (shape.heads <= 0 || shape.kv_heads <= 0 || shape.heads % shape.kv_heads != 0) {
+    bad_argument("shape", fmt::format("{} query heads do not divide over {} key-value heads",
+                                      shape.heads, shape.kv_heads));
+  }
+  if (shape.head_dim != 64 && shape.head_dim != 96 && shape.head_dim != 128) {
+    throw core::Error(core::Code::unsupported,
+                      fmt::format("attention_backward on a GPU with heads of {}", shape.head_dim))
+        .in("shape")
+        .hint("there are kernels for 64, 96 and 128");
+  }
+  if (!(shape.scale > 0.0f) || !std::isfinite(shape.scale)) {
+    bad_argument("shape",
+                 fmt::format("a scale of {}, where a positive one is needed", shape.scale));
+  }
+  if (row_offsets.empty() || row_offsets.front() != 0 ||
+      !std::is_sorted(row_offsets.begin(), row_offsets.end())) {
+    bad_argument("row_offsets", "offsets must ascend from 0");
+  }
+  AttentionBackwardPlan plan;
+  plan.shape = shape;
+  plan.tokens = row_offsets.back();
+  plan.sequences = static_cast<std::int64_t>(row_offsets.size()) - 1;
+  plan.words.assign(row_offsets.begin(), row_offsets.end());
+  while (plan.words.size() % kItemWords != 0) plan.words.push_back(0);
+  std::vector<Item> keys, queries;
+  Sections key_sections, query_sections;
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  for (std::size_t s = 0; s + 1 < row_offsets.size(); ++s) {
+    const std::int64_t tokens = row_offsets[s + 1] - row_offsets[s];
+    const std::int64_t bytes = tokens * shape.head_dim * 4;  // two matrices of two bytes
+    for (std::int64_t head = 0; head < shape.heads; ++head) {
+      const bool leads = head % group == 0;  // its group of query heads
+      const std::int64_t section = query_sections.next(leads ? bytes : 0);
+      const std::int64_t key_section = leads ? key_sections.next(bytes * group) : 0;
+      for (std::int64_t first = 0; first < tokens; first += kBlock) {
+        Item item{section, first + kBlock, static_cast<std::int32_t>(s),
+                  static_cast<std::int32_t>(first), static_cast<std::int32_t>(head)};
+        queries.push_back(item);
+        if (!leads) continue;
+        item.section = key_section;
+        item.cost = tokens - first;
+        item.head = static_cast<std::int32_t>(head / group);
+        keys.push_back(item);
+      }
+    }
+  }
+  plan.key_blocks = static_cast<std::int64_t>(keys.size());
+  plan.query_blocks = static_cast<std::int64_t>(queries.size());
+  plan.key_items = append(plan.words, keys);
+  plan.query_items = append(plan.words, queries);
+  return plan;
+}
+
+std::size_t AttentionBackwardPlan::plan_bytes() const {
+  return aligned(words.size() * sizeof(std::int32_t));
+}
+
+std::size_t AttentionBackwardPlan::workspace_bytes() const {
+  return plan_bytes() + static_cast<std::size_t>(tokens * shape.heads) * sizeof(float);
+}
+
+// Refuse what does not fit, then run.
+namespace {
+
+void check_rows(const Matrix& m, std::string_view argument, std::int64_t rows, std::int64_t cols,
+                DType dtype) {
+  check_matrix(m, argument, rows, cols, dtype);
+  constexpr std::int64_t lanes = 8;
+  if (reinterpret_cast<std::uintptr_t>(m.data) % 16 != 0 || m.row_stride() % lanes != 0) {
+    bad_argument(argument, "rows must begin at multiples of 16 bytes");
+  }
+}
+
+}  // namespace
+
+void upload(const AttentionBackwardPlan& plan, Workspace workspace, Stream stream) {
+  check_workspace(workspace, plan.workspace_bytes());
+  if (plan.tokens == 0) return;
+#ifdef ROSE_HAVE_CUDA
+  launch_upload(plan.words.data(), plan.words.size() * sizeof(std::int32_t), workspace.data,
+                stream.handle);
+#else
+  static_cast<void>(stream);
+  no_cuda("attention_backward");
+#endif
+}
+
+void attention_backward(const AttentionBackwardPlan& plan, const AttentionSaved& saved,
+                        const Matrix& dout, const Matrix& dq, const Matrix& dk, const Matrix& dv,
+                        Workspace workspace, Stream stream) {
+  const DType dtype = saved.q.dtype;
+  if (dtype != DType::bf16 && dtype != DType::f16) {
+    throw core::Error(core::Code::unsupported,
+                      fmt::format("attention_backward on a GPU in {}", info(dtype).name))
+        .in("q")
+        .hint("there are kernels for bf16 and f16");
+  }
+  const std::int64_t width = plan.shape.heads * plan.shape.head_dim,
+                     key_width = plan.shape.kv_heads * plan.shape.head_dim;
+  const std::pair<const Matrix*, const char*> wide[] = {
+      {&saved.q, "q"}, {&saved.out, "out"}, {&dout, "dout"}, {&dq, "dq"}};
+  const std::pair<const Matrix*, const char*> narrow[] = {
+      {&saved.k, "k"}, {&saved.v, "v"}, {&dk, "dk"}, {&dv, "dv"}};
+  for (const auto& [matrix, name] : wide) check_rows(*matrix, name, plan.tokens, width, dtype);
+  for (const auto& [matrix, name] : narrow)
+    check_rows(*matrix, name, plan.tokens, key_width, dtype);
+  if (saved.lse == nullptr && plan.tokens > 0) bad_argument("lse", "no memory");
+  check_workspace(workspace, plan.workspace_bytes());
+  if (plan.tokens == 0) return;
+#ifdef ROSE_HAVE_CUDA
+  AttentionBackwardCall call;
+  call.q = saved.q.data;
+  call.k = saved.k.data;
+  call.v = saved.v.data;
+  call.out = saved.out.data;
+  call.dout = dout.data;
+  call.dq = dq.data;
+  call.dk = dk.data;
+  call.dv = dv.data;
+  call.q_stride = saved.q.row_stride();
+  call.k_stride = saved.k.row_stride();
+  call.v_stride = saved.v.row_stride();
+  call.out_stride = saved.out.row_stride();
+  call.dout_stride = dout.row_stride();
+  call.dq_stride = dq.row_stride();
+  call.dk_stride = dk.row_stride();
+  call.dv_stride = dv.row_stride();
+  call.lse = saved.lse;
+  auto* const memory = static_cast<std::byte*>(workspace.data);
+  call.delta = reinterpret_cast<float*>(memory + plan.plan_bytes());
+  call.row_offsets = reinterpret_cast<const std::int32_t*>(memory);
+  call.key_items = call.row_offsets + plan.key_items;
+  call.query_items = call.row_offsets + plan.query_items;
+  call.key_blocks = plan.key_blocks;
+  call.query_blocks = plan.query_blocks;
+  call.tokens = plan.tokens;
+  call.heads = static_cast<int>(plan.shape.heads);
+  call.kv_heads = static_cast<int>(plan.shape.kv_heads);
+  call.head_dim = static_cast<int>(plan.shape.head_dim);
+  call.scale = plan.shape.scale;
+  constexpr double log2_of_e = 1.44269504088896340736;
+  call.factor = static_cast<float>(static_cast<double>(plan.shape.scale) * log2_of_e);
+  call.half = dtype == DType::f16;
+  launch_attention_backward(call, stream.handle);
+#else
+  static_cast<void>(stream);
+  no_cuda("attention_backward");
+#endif
+}
+
+}  // namespace rose::kernels::gpu
