@@ -4,7 +4,7 @@ set(ROSE_OUTPUTS
   labs/autodiff/vjp.h
   labs/evidence/values.h
   labs/first/bigram.h
-  labs/gpu/attention_bench.h
+  labs/gpu/attention_bench.inl
   labs/gpu/gpu_test.h
   labs/information/information.h
   labs/notation/shape_walk.h
@@ -287,7 +287,7 @@ set(ROSE_FILES
   labs/autodiff/vjp.h
   labs/evidence/values.h
   labs/first/bigram.h
-  labs/gpu/attention_bench.h
+  labs/gpu/attention_bench.inl
   labs/gpu/gpu_test.h
   labs/information/information.h
   labs/notation/shape_walk.h

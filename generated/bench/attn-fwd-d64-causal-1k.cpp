@@ -1,6 +1,6 @@
 // Sixteen rows of 1,024 tokens, heads of 64.
 
-#include "labs/gpu/attention_bench.h"
+#include "labs/gpu/attention_bench.inl"
 
 int main(int argc, char** argv) {
   return rose::labs::attention_forward_bench(argc, argv, 16, 1024, 32, 64);

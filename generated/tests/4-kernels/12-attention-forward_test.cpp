@@ -38,7 +38,6 @@
 #include <variant>
 #include <vector>
 
-#include "labs/gpu/attention_bench.h"
 #include "labs/gpu/gpu_test.h"
 #include "rose/core/error.h"
 #include "rose/kernels/attention.h"
