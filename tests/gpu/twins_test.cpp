@@ -1,4 +1,17 @@
 // One line per operation: its name, how many cases to draw, its twin.
+#include "twin_elementwise.h"
+#include "twin_norm.h"
 #include "twins.h"
 
-namespace rose::kernels::gpu {}  // namespace rose::kernels::gpu
+namespace rose::kernels::gpu {
+
+ROSE_TWIN(add, 30, twin_add)
+ROSE_TWIN(silu_multiply, 30, twin_silu_multiply)
+ROSE_TWIN(silu_multiply_backward, 20, twin_silu_multiply_backward)
+ROSE_TWIN(gelu, 30, twin_gelu)
+ROSE_TWIN(cast, 30, twin_cast)
+ROSE_TWIN(cast_stochastic, 30, twin_cast_stochastic)
+ROSE_TWIN(norm, 80, twin_norm)
+ROSE_TWIN(norm_backward, 60, twin_norm_backward)
+
+}  // namespace rose::kernels::gpu

@@ -38,8 +38,7 @@
 #include <variant>
 #include <vector>
 
-#include "labs/evidence/values.h"
-#include "rose/kernels/gpu/rows.cuh"
+#include "rose/kernels/dtype.h"
 #include "rose/kernels/rows.h"
 
 namespace rose::kernels {

@@ -7,7 +7,7 @@
 namespace rose::kernels::gpu {
 
 struct NormArguments {
-  Matrix x, residual, sum, y, weight, bias;  ///< residual, sum and bias without memory where there is none
+  Matrix x = {}, residual = {}, sum = {}, y = {}, weight = {}, bias = {};  ///< residual, sum and bias without memory where there is none
   float eps = 0.0f;
   float *mean = nullptr, *inv = nullptr;
   std::int64_t heads = 1;  ///< norms in a row of x
@@ -16,7 +16,7 @@ struct NormArguments {
 void launch_norm(const NormArguments& arguments, Stream stream);
 
 struct NormBackwardArguments {
-  Matrix x, weight, dy, add, dx;
+  Matrix x = {}, weight = {}, dy = {}, add = {}, dx = {};
   const float *mean = nullptr, *inv = nullptr;  ///< no mean: RMSNorm
   float *dweight = nullptr, *dbias = nullptr;
   std::int64_t heads = 1;

@@ -1,0 +1,141 @@
+// Tests of the chapter "Elementwise kernels and wide access".
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "labs/gpu/gpu_test.h"
+#include "rose/core/error.h"
+#include "rose/core/parallel.h"
+#include "rose/core/rng.h"
+#include "rose/kernels/activation_backward.h"
+#include "rose/kernels/cast.h"
+#include "rose/kernels/gpu/buffer.h"
+#include "rose/kernels/gpu/elementwise.h"
+
+namespace rose::kernels {
+namespace {
+
+// Round a quarter of the way up one time in four, whatever the threads.
+TEST(Cast, ChanceIsRightAndRepeats) {
+  core::ThreadPool one(1), three(3);
+  const std::vector<float> x(100'000, 1.0f + 1.0f / 512.0f);
+  std::vector<bf16> a(x.size()), b(x.size());
+  const RoundingKey key{.seed = 5, .step = 7, .parameter = 3, .first_element = 11};
+  to_bf16_stochastic(x, key, a, one);
+  to_bf16_stochastic(x, key, b, three);
+  EXPECT_EQ(a, b);
+  const auto up = std::count(a.begin(), a.end(), to_bf16(1.0f + 1.0f / 128.0f));
+  EXPECT_EQ(up + std::count(a.begin(), a.end(), to_bf16(1.0f)), 100'000);
+  EXPECT_NEAR(static_cast<double>(up), 25'000.0, 5 * std::sqrt(100'000 * 0.25 * 0.75));
+
+  // A shard that begins at element 500 of the whole rounds as the whole does.
+  std::vector<bf16> shard(1000);
+  to_bf16_stochastic(std::span(x).first(1000),
+                     {.seed = 5, .step = 7, .parameter = 3, .first_element = 11 + 500}, shard, one);
+  EXPECT_TRUE(std::equal(shard.begin(), shard.end(), a.begin() + 500));
+  to_bf16_stochastic(x, {.seed = 5, .step = 8, .parameter = 3, .first_element = 11}, b, one);
+  EXPECT_NE(a, b);
+}
+
+}  // namespace
+}  // namespace rose::kernels
+
+namespace rose::kernels::gpu {
+namespace {
+
+// Name the argument that does not fit.
+TEST(Elementwise, RefusesWhatDoesNotFit) {
+  alignas(16) std::array<std::byte, 256> memory{};
+  const auto matrix = [&](std::int64_t rows, std::int64_t cols, DType dtype) {
+    return Matrix{.data = memory.data(), .dtype = dtype, .rows = rows, .cols = cols};
+  };
+  const auto argument_of = [](auto&& call) {
+    try {
+      call();
+    } catch (const core::Error& error) {
+      return error.argument();
+    }
+    return std::string();
+  };
+  const Matrix x = matrix(2, 8, DType::bf16);
+  EXPECT_EQ(argument_of([&] { add(x, matrix(2, 9, DType::bf16), x, {}); }), "b");
+  EXPECT_EQ(argument_of([&] { add(x, x, matrix(2, 8, DType::f32), {}); }), "out");
+  EXPECT_EQ(argument_of([&] { gelu(matrix(2, 8, DType::u8), x, Gelu::exact, {}); }), "x");
+  EXPECT_EQ(argument_of([&] { cast_stochastic(x, {}, x, {}); }), "x");
+  EXPECT_NO_THROW(add(matrix(0, 8, DType::f32), matrix(0, 8, DType::f32), matrix(0, 8, DType::f32), {}));
+}
+
+// Narrow is wide, in place is out of place, limits are limits.
+using ElementwiseGpu = GpuTest;
+
+TEST_F(ElementwiseGpu, NarrowAccessAndInPlaceHaveTheSameBits) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    const auto gate = random_values(37 * 1536, 1, 4), up = random_values(37 * 1536, 2);
+    const auto product = [&](Layout layout, bool in_place) {
+      const auto g = DeviceMatrix::of(gate, 37, 1536, dtype, layout);
+      const auto u = DeviceMatrix::of(up, 37, 1536, dtype, layout);
+      const DeviceMatrix out(37, 1536, dtype, layout);
+      silu_multiply(g.view(), u.view(), in_place ? g.view() : out.view(), {});
+      return in_place ? g.values() : out.values();
+    };
+    const auto expected = product({}, false);
+    expect_same_bits(product({.offset = 1}, false), expected, "misaligned");
+    expect_same_bits(product({.gap = 3}, false), expected, "odd stride");
+    expect_same_bits(product({.gap = 1536}, false), expected, "half of a wider matrix");
+    expect_same_bits(product({}, true), expected, "in place");
+  }
+}
+
+TEST_F(ElementwiseGpu, LimitsAndNaN) {
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> z{inf, -100.0f, 0.0f, -0.0f, 100.0f, std::nanf("")};
+  const auto x = DeviceMatrix::of(z, 1, 6, DType::f32);
+  const auto one = DeviceMatrix::of(std::vector<float>(6, 1.0f), 1, 6, DType::f32);
+  const DeviceMatrix out(1, 6, DType::f32);
+  silu_multiply(x.view(), one.view(), out.view(), {});
+  const auto y = out.values();
+  EXPECT_EQ(y[0], inf);
+  EXPECT_NEAR(y[1], 0.0f, 1e-30f);
+  EXPECT_EQ(y[2], 0.0f);
+  EXPECT_TRUE(std::signbit(y[3]));
+  EXPECT_EQ(y[4], 100.0f);
+  EXPECT_TRUE(std::isnan(y[5]));
+}
+
+}  // namespace
+}  // namespace rose::kernels::gpu
