@@ -155,6 +155,7 @@ foreach(chapter IN LISTS ROSE_CHAPTER_TESTS)
     set(torch TORCH)
   endif()
   rose_cpp_test(NAME ${name} SOURCES "${ROSE_GENERATED}/tests/${chapter}_test.cpp" ${torch})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")  # bench headers of labs/ use benchmarks/harness
   if("cuda" IN_LIST ROSE_LINKS_${chapter})
     rose_gpu_cases(${name})
   endif()

@@ -65,7 +65,7 @@ inline float load(DType dtype, const std::byte* from) {
 }
 
 inline float rounded(float value, DType dtype) {
-  std::byte bytes[sizeof(float)];
+  std::byte bytes[sizeof(float)] = {};
   store(value, dtype, bytes);
   return load(dtype, bytes);
 }

@@ -34,9 +34,8 @@ inline RowMoments layernorm_row(std::span<const float> x, std::span<const float>
                                 std::span<float> y) {
   const auto at = [](std::int64_t k) { return static_cast<std::size_t>(k); };
   const auto count = static_cast<std::int64_t>(x.size());
-  const float mean =
-      row_total(count, [&](float sum, std::int64_t k) { return sum + x[at(k)]; }) /
-      static_cast<float>(count);
+  const float mean = row_total(count, [&](float sum, std::int64_t k) { return sum + x[at(k)]; }) /
+                     static_cast<float>(count);
   const float squares = row_total(count, [&](float sum, std::int64_t k) {
     const float d = x[at(k)] - mean;
     return std::fma(d, d, sum);

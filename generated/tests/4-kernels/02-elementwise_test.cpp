@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "labs/gpu/gpu_test.h"
+#include "labs/gpu/rows_bench.h"
 #include "rose/core/error.h"
 #include "rose/core/parallel.h"
 #include "rose/core/rng.h"
@@ -97,7 +98,8 @@ TEST(Elementwise, RefusesWhatDoesNotFit) {
   EXPECT_EQ(argument_of([&] { add(x, x, matrix(2, 8, DType::f32), {}); }), "out");
   EXPECT_EQ(argument_of([&] { gelu(matrix(2, 8, DType::u8), x, Gelu::exact, {}); }), "x");
   EXPECT_EQ(argument_of([&] { cast_stochastic(x, {}, x, {}); }), "x");
-  EXPECT_NO_THROW(add(matrix(0, 8, DType::f32), matrix(0, 8, DType::f32), matrix(0, 8, DType::f32), {}));
+  EXPECT_NO_THROW(
+      add(matrix(0, 8, DType::f32), matrix(0, 8, DType::f32), matrix(0, 8, DType::f32), {}));
 }
 
 // Narrow is wide, in place is out of place, limits are limits.

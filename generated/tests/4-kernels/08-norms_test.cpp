@@ -74,10 +74,12 @@ TEST(NormRows, AgreesWithDoubleAndWithTheOtherOrder) {
     for (std::size_t i = 0; i < c; ++i) x[i] = draw(bits), w[i] = draw(bits), b[i] = draw(bits);
     reference::layernorm_row(x, w, b, 1e-5f, DType::f32, ours);
     layernorm(x, 1, w, b, 1e-5f, cpu, {}, {}, pool);
-    for (std::size_t i = 0; i < c; ++i) ASSERT_NEAR(ours[i], cpu[i], 1e-5f * (1 + std::fabs(cpu[i])));
+    for (std::size_t i = 0; i < c; ++i)
+      ASSERT_NEAR(ours[i], cpu[i], 1e-5f * (1 + std::fabs(cpu[i])));
     reference::rmsnorm_row(x, w, 1e-5f, DType::f32, ours);
     rmsnorm(x, 1, w, 1e-5f, cpu, {}, pool);
-    for (std::size_t i = 0; i < c; ++i) ASSERT_NEAR(ours[i], cpu[i], 1e-5f * (1 + std::fabs(cpu[i])));
+    for (std::size_t i = 0; i < c; ++i)
+      ASSERT_NEAR(ours[i], cpu[i], 1e-5f * (1 + std::fabs(cpu[i])));
   }
 }
 
@@ -102,11 +104,14 @@ TEST(NormChecks, NamesTheArgument) {
     }
     return std::string();
   };
-  EXPECT_EQ(argument_of([&] { rmsnorm(x, matrix(1, 7, DType::f32), 0, x, nullptr, {}); }), "weight");
+  EXPECT_EQ(argument_of([&] { rmsnorm(x, matrix(1, 7, DType::f32), 0, x, nullptr, {}); }),
+            "weight");
   EXPECT_EQ(argument_of([&] { rmsnorm(x, w, 0, matrix(3, 8, DType::bf16), nullptr, {}); }), "y");
-  EXPECT_EQ(argument_of([&] { rmsnorm_heads(x, matrix(1, 3, DType::f32), 0, x, nullptr, {}); }), "weight");
+  EXPECT_EQ(argument_of([&] { rmsnorm_heads(x, matrix(1, 3, DType::f32), 0, x, nullptr, {}); }),
+            "weight");
   auto* const statistics = reinterpret_cast<float*>(memory.data());
-  EXPECT_EQ(argument_of([&] { rmsnorm_backward(x, w, statistics, x, {}, x, statistics, {}, {}); }), "workspace");
+  EXPECT_EQ(argument_of([&] { rmsnorm_backward(x, w, statistics, x, {}, x, statistics, {}, {}); }),
+            "workspace");
   EXPECT_EQ(norm_backward_workspace(16'384, 4096), 2u * 512 * 4096 * 4);
   EXPECT_EQ(norm_backward_workspace(0, 4096), 0u);
   const Matrix none = matrix(0, 8, DType::bf16);
@@ -120,7 +125,8 @@ TEST_F(NormGpu, FusedIsUnfusedAndNeighboursDoNotShow) {
   for (const std::int64_t c : {64, 128, 576, 1024, 4096, 8192, 12'288}) {
     const auto values = random_values(33 * c, 1, 2), other = random_values(33 * c, 2);
     const auto w = DeviceMatrix::of(random_values(c, 3), 1, c, DType::bf16);
-    const auto x = DeviceMatrix::of(values, 33, c, DType::bf16), r = DeviceMatrix::of(other, 33, c, DType::bf16);
+    const auto x = DeviceMatrix::of(values, 33, c, DType::bf16),
+               r = DeviceMatrix::of(other, 33, c, DType::bf16);
     const DeviceMatrix sum(33, c, DType::bf16), y(33, c, DType::bf16);
     add_rmsnorm(x.view(), r.view(), w.view(), 1e-6f, sum.view(), y.view(), nullptr, {});
     const auto expected = y.values();
@@ -139,7 +145,8 @@ TEST_F(NormGpu, FusedIsUnfusedAndNeighboursDoNotShow) {
     last.rows = 1;
     const DeviceMatrix alone(1, c, DType::bf16);
     rmsnorm(last, w.view(), 1e-6f, alone.view(), nullptr, {});
-    expect_same_bits(alone.values(), std::span(expected).subspan(static_cast<std::size_t>(32 * c)), "alone");
+    expect_same_bits(alone.values(), std::span(expected).subspan(static_cast<std::size_t>(32 * c)),
+                     "alone");
   }
 }
 

@@ -49,7 +49,8 @@ void silu_multiply(const Matrix& gate, const Matrix& up, const Matrix& out,
 }
 
 void silu_multiply_backward(const Matrix& gate, const Matrix& up, const Matrix& dy,
-                            const Matrix& dgate, const Matrix& dup, [[maybe_unused]] Stream stream) {
+                            const Matrix& dgate, const Matrix& dup,
+                            [[maybe_unused]] Stream stream) {
   check_activation(gate, "gate");
   check_like(up, "up", gate);
   check_like(dy, "dy", gate);

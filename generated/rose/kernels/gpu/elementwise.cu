@@ -26,8 +26,7 @@ struct Streams {
 
 /// F::operator()<In>(x, y): y of the inputs x at one position; In is what intermediate results round to.
 template <bool kWide, class In, class Out, class F>
-__global__ void __launch_bounds__(kThreads)
-    map_kernel(Streams<F::inputs, F::outputs> s, F f) {
+__global__ void __launch_bounds__(kThreads) map_kernel(Streams<F::inputs, F::outputs> s, F f) {
   const std::int64_t row = blockIdx.x / s.chunks;
   const std::int64_t first =
       blockIdx.x % s.chunks * kBlock + static_cast<std::int64_t>(threadIdx.x) * group_size;
@@ -46,15 +45,15 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t col = first + u * kThreads * group_size;
     if (col >= s.cols) return;
     Group<Out> out[F::outputs];
-    #pragma unroll
-        for (int e = 0; e < group_size; ++e) {
-          float x[F::inputs], y[F::outputs];
-    #pragma unroll
-          for (int i = 0; i < F::inputs; ++i) x[i] = to_float(in[u][i].at[e]);
-          f.template operator()<In>(x, y);
-    #pragma unroll
-          for (int i = 0; i < F::outputs; ++i) out[i].at[e] = from_float<Out>(y[i]);
-        }
+#pragma unroll
+    for (int e = 0; e < group_size; ++e) {
+      float x[F::inputs], y[F::outputs];
+#pragma unroll
+      for (int i = 0; i < F::inputs; ++i) x[i] = to_float(in[u][i].at[e]);
+      f.template operator()<In>(x, y);
+#pragma unroll
+      for (int i = 0; i < F::outputs; ++i) out[i].at[e] = from_float<Out>(y[i]);
+    }
 #pragma unroll
     for (int i = 0; i < F::outputs; ++i) {
       Out* to = static_cast<Out*>(s.out[i]) + row * s.out_stride[i] + col;
@@ -65,7 +64,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // Lay the rows out over blocks.
 template <class In, class Out, class F>
-void launch_map(const Matrix (&in)[F::inputs], const Matrix (&out)[F::outputs], F f, Stream stream) {
+void launch_map(const Matrix (&in)[F::inputs], const Matrix (&out)[F::outputs], F f,
+                Stream stream) {
   Streams<F::inputs, F::outputs> s{};
   bool contiguous = true, wide = true;
   const auto look = [&](const Matrix& m) {
@@ -83,7 +83,8 @@ void launch_map(const Matrix (&in)[F::inputs], const Matrix (&out)[F::outputs], 
     for (const Matrix& m : out) wide = wide && is_wide_pointer(m.data);
   }
   for (int i = 0; i < F::inputs; ++i) s.in[i] = in[i].data, s.in_stride[i] = in[i].row_stride();
-  for (int i = 0; i < F::outputs; ++i) s.out[i] = out[i].data, s.out_stride[i] = out[i].row_stride();
+  for (int i = 0; i < F::outputs; ++i)
+    s.out[i] = out[i].data, s.out_stride[i] = out[i].row_stride();
   s.chunks = static_cast<unsigned>(ceil_div(s.cols, kBlock));
   const auto blocks = static_cast<unsigned>(rows * s.chunks);
   if (wide) {
@@ -148,9 +149,9 @@ struct Copy {
 
 template <bool kWide>
 __global__ void __launch_bounds__(kThreads)
-    stochastic_kernel(const float* x, std::int64_t x_stride, __nv_bfloat16* y, std::int64_t y_stride,
-                      std::int64_t cols, unsigned chunks, std::uint64_t seed, std::uint64_t stream,
-                      std::uint64_t first_element) {
+    stochastic_kernel(const float* x, std::int64_t x_stride, __nv_bfloat16* y,
+                      std::int64_t y_stride, std::int64_t cols, unsigned chunks, std::uint64_t seed,
+                      std::uint64_t stream, std::uint64_t first_element) {
   const std::int64_t row = blockIdx.x / chunks;
   const std::int64_t col =
       (std::int64_t{blockIdx.x % chunks} * kThreads + threadIdx.x) * group_size;
@@ -166,7 +167,8 @@ __global__ void __launch_bounds__(kThreads)
       out.at[e] = to_bf16_stochastic(in.at[e], e % 2 == 0 ? word[e / 2] : word[e / 2] >> 16);
   } else {
     for (int e = 0; e < group_size; ++e)
-      out.at[e] = to_bf16_stochastic(in.at[e], rounding_bits(seed, stream, element + static_cast<unsigned>(e)));
+      out.at[e] = to_bf16_stochastic(
+          in.at[e], rounding_bits(seed, stream, element + static_cast<unsigned>(e)));
   }
   store_group<kWide>(y + row * y_stride + col, out, cols - col);
 }
@@ -179,8 +181,9 @@ void launch_add(const Matrix& a, const Matrix& b, const Matrix& out, Stream stre
 }
 
 void launch_silu_multiply(const Matrix& gate, const Matrix& up, const Matrix& out, Stream stream) {
-  with_element(gate.dtype,
-               [&]<class T>(T*) { launch_map<T, T>({gate, up}, {out}, SiluMultiply{}, stream); });
+  with_element(gate.dtype, [&]<class T>(T*) {
+    launch_map<T, T>({gate, up}, {out}, SiluMultiply{}, stream);
+  });
 }
 
 void launch_silu_multiply_backward(const Matrix& gate, const Matrix& up, const Matrix& dy,

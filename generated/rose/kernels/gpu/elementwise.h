@@ -16,8 +16,8 @@ void add(const Matrix& a, const Matrix& b, const Matrix& out, Stream stream);
 /// out = silu(gate) * up. In bf16 silu(gate) is rounded, and then the product: what two operations would do.
 void silu_multiply(const Matrix& gate, const Matrix& up, const Matrix& out, Stream stream);
 /// The gradients of gate and up; the arithmetic is fp32, each result is rounded once.
-void silu_multiply_backward(const Matrix& gate, const Matrix& up, const Matrix& dy, const Matrix& dgate,
-                            const Matrix& dup, Stream stream);
+void silu_multiply_backward(const Matrix& gate, const Matrix& up, const Matrix& dy,
+                            const Matrix& dgate, const Matrix& dup, Stream stream);
 
 void gelu(const Matrix& x, const Matrix& out, Gelu kind, Stream stream);
 void gelu_backward(const Matrix& x, const Matrix& dy, const Matrix& dx, Gelu kind, Stream stream);

@@ -67,16 +67,22 @@ void rmsnorm(const Matrix& x, const Matrix& weight, float eps, const Matrix& y, 
   run({.x = x, .y = y, .weight = weight, .eps = eps, .inv = inv_rms}, stream);
 }
 
-void layernorm(const Matrix& x, const Matrix& weight, const Matrix& bias, float eps, const Matrix& y,
-               float* mean, float* inv_std, Stream stream) {
+void layernorm(const Matrix& x, const Matrix& weight, const Matrix& bias, float eps,
+               const Matrix& y, float* mean, float* inv_std, Stream stream) {
   check_norm(x, weight, false);
-  run({.x = x, .y = y, .weight = weight, .bias = bias, .eps = eps, .mean = mean, .inv = inv_std,
+  run({.x = x,
+       .y = y,
+       .weight = weight,
+       .bias = bias,
+       .eps = eps,
+       .mean = mean,
+       .inv = inv_std,
        .centre = true},
       stream);
 }
 
-void rmsnorm_heads(const Matrix& x, const Matrix& weight, float eps, const Matrix& y, float* inv_rms,
-                   Stream stream) {
+void rmsnorm_heads(const Matrix& x, const Matrix& weight, float eps, const Matrix& y,
+                   float* inv_rms, Stream stream) {
   const std::int64_t heads = check_norm(x, weight, true);
   run({.x = x, .y = y, .weight = weight, .eps = eps, .inv = inv_rms, .heads = heads}, stream);
 }
@@ -86,7 +92,12 @@ void add_rmsnorm(const Matrix& x, const Matrix& residual, const Matrix& weight, 
   check_norm(x, weight, false);
   check_like(residual, "residual", x);
   check_like(sum, "sum", x);
-  run({.x = x, .residual = residual, .sum = sum, .y = y, .weight = weight, .eps = eps,
+  run({.x = x,
+       .residual = residual,
+       .sum = sum,
+       .y = y,
+       .weight = weight,
+       .eps = eps,
        .inv = inv_rms},
       stream);
 }
@@ -97,8 +108,16 @@ void add_layernorm(const Matrix& x, const Matrix& residual, const Matrix& weight
   check_norm(x, weight, false);
   check_like(residual, "residual", x);
   check_like(sum, "sum", x);
-  run({.x = x, .residual = residual, .sum = sum, .y = y, .weight = weight, .bias = bias, .eps = eps,
-       .mean = mean, .inv = inv_std, .centre = true},
+  run({.x = x,
+       .residual = residual,
+       .sum = sum,
+       .y = y,
+       .weight = weight,
+       .bias = bias,
+       .eps = eps,
+       .mean = mean,
+       .inv = inv_std,
+       .centre = true},
       stream);
 }
 
@@ -111,7 +130,13 @@ void rmsnorm_backward(const Matrix& x, const Matrix& weight, const float* inv_rm
                       const Matrix& add, const Matrix& dx, float* dweight, Workspace workspace,
                       Stream stream) {
   check_norm(x, weight, false);
-  run({.x = x, .weight = weight, .dy = dy, .add = add, .dx = dx, .inv = inv_rms, .dweight = dweight},
+  run({.x = x,
+       .weight = weight,
+       .dy = dy,
+       .add = add,
+       .dx = dx,
+       .inv = inv_rms,
+       .dweight = dweight},
       workspace, stream);
 }
 
@@ -121,8 +146,15 @@ void layernorm_backward(const Matrix& x, const Matrix& weight, const float* mean
   check_norm(x, weight, false);
   if (!x.empty() && mean == nullptr) bad_argument("mean", "no memory");
   if (!x.empty() && dbias == nullptr) bad_argument("dbias", "no memory");
-  run({.x = x, .weight = weight, .dy = dy, .add = add, .dx = dx, .mean = mean, .inv = inv_std,
-       .dweight = dweight, .dbias = dbias},
+  run({.x = x,
+       .weight = weight,
+       .dy = dy,
+       .add = add,
+       .dx = dx,
+       .mean = mean,
+       .inv = inv_std,
+       .dweight = dweight,
+       .dbias = dbias},
       workspace, stream);
 }
 
@@ -130,7 +162,12 @@ void rmsnorm_heads_backward(const Matrix& x, const Matrix& weight, const float* 
                             const Matrix& dy, const Matrix& dx, float* dweight, Workspace workspace,
                             Stream stream) {
   const std::int64_t heads = check_norm(x, weight, true);
-  run({.x = x, .weight = weight, .dy = dy, .dx = dx, .inv = inv_rms, .dweight = dweight,
+  run({.x = x,
+       .weight = weight,
+       .dy = dy,
+       .dx = dx,
+       .inv = inv_rms,
+       .dweight = dweight,
        .heads = heads},
       workspace, stream);
 }

@@ -13,13 +13,13 @@ namespace rose::kernels::gpu {
 
 void rmsnorm(const Matrix& x, const Matrix& weight, float eps, const Matrix& y, float* inv_rms,
              Stream stream);
-void layernorm(const Matrix& x, const Matrix& weight, const Matrix& bias, float eps, const Matrix& y,
-               float* mean, float* inv_std, Stream stream);
+void layernorm(const Matrix& x, const Matrix& weight, const Matrix& bias, float eps,
+               const Matrix& y, float* mean, float* inv_std, Stream stream);
 
 /// Every run of D = weight.cols elements of a row is a row of its own: the norm of queries and keys per head.
 /// x and y are [T, H * D] and may be parts of a wider matrix; inv_rms is [T * H] or null.
-void rmsnorm_heads(const Matrix& x, const Matrix& weight, float eps, const Matrix& y, float* inv_rms,
-                   Stream stream);
+void rmsnorm_heads(const Matrix& x, const Matrix& weight, float eps, const Matrix& y,
+                   float* inv_rms, Stream stream);
 
 /// sum = x + residual, rounded; then y = norm(sum). sum may be x or residual; y may be x.
 void add_rmsnorm(const Matrix& x, const Matrix& residual, const Matrix& weight, float eps,

@@ -7,7 +7,8 @@
 namespace rose::kernels::gpu {
 
 struct NormArguments {
-  Matrix x = {}, residual = {}, sum = {}, y = {}, weight = {}, bias = {};  ///< residual, sum and bias without memory where there is none
+  Matrix x = {}, residual = {}, sum = {}, y = {}, weight = {},
+         bias = {};  ///< residual, sum and bias without memory where there is none
   float eps = 0.0f;
   float *mean = nullptr, *inv = nullptr;
   std::int64_t heads = 1;  ///< norms in a row of x

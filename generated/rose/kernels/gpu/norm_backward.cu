@@ -66,7 +66,7 @@ __device__ void merge_teams(const float (&sum)[Team::groups][group_size], float*
 
 // Walk down a run of rows with the column sums in registers.
 template <class T, class Team, bool kCentre>
-__global__ void __launch_bounds__(Team::block, Team::block == 128 && sizeof(T) == 2 ? 4 : 1)
+__global__ void __launch_bounds__(Team::block, Team::block > 128 || sizeof(T) > 2 ? 1 : kCentre ? 3 : 4)
     norm_backward_kernel(DeviceNormBackward a) {
   __shared__ float shared[2][2][Team::block];
   const int team = threadIdx.x / Team::threads;

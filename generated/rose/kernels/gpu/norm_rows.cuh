@@ -17,7 +17,9 @@ struct HeadRows {
     return static_cast<T*>(data) + std::int64_t{i / heads} * stride + i % heads * cols;
   }
 };
-inline HeadRows head_rows(const Matrix& m) { return {m.data, m.row_stride()}; }
+inline HeadRows head_rows(const Matrix& m) {
+  return {m.data, m.row_stride()};
+}
 
 /// A row of parameters in fp32 or bf16.
 struct Parameters {
@@ -26,7 +28,8 @@ struct Parameters {
 
   /// Elements col to col + 7, zeros beyond what is left.
   template <bool kWide>
-  __device__ __forceinline__ void load(std::int64_t col, std::int64_t left, float (&to)[group_size]) const {
+  __device__ __forceinline__ void load(std::int64_t col, std::int64_t left,
+                                       float (&to)[group_size]) const {
     if (is_f32) {
       const auto group = load_group<kWide>(static_cast<const float*>(data) + col, left);
 #pragma unroll
@@ -38,6 +41,8 @@ struct Parameters {
     }
   }
 };
-inline Parameters parameters(const Matrix& m) { return {m.data, m.dtype == DType::f32}; }
+inline Parameters parameters(const Matrix& m) {
+  return {m.data, m.dtype == DType::f32};
+}
 
 }  // namespace rose::kernels::gpu

@@ -9,9 +9,11 @@
 namespace rose::kernels::gpu {
 
 /// The four words of block `block` of stream `stream`: words 4 block to 4 block + 3 of core::Rng(seed, stream).
-__device__ __forceinline__ uint4 philox(std::uint64_t seed, std::uint64_t stream, std::uint64_t block) {
-  uint4 c = make_uint4(static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
-                       static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32));
+__device__ __forceinline__ uint4 philox(std::uint64_t seed, std::uint64_t stream,
+                                        std::uint64_t block) {
+  uint4 c =
+      make_uint4(static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+                 static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32));
   std::uint32_t k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
