@@ -6,6 +6,7 @@ set(ROSE_OUTPUTS
   labs/first/bigram.h
   labs/gpu/attention_bench.inl
   labs/gpu/gpu_test.h
+  labs/gpu/rows_bench.h
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/tangle/mini.h
@@ -54,6 +55,8 @@ set(ROSE_OUTPUTS
   rose/kernels/attention_backward.h
   rose/kernels/attention_reference.h
   rose/kernels/blocks.h
+  rose/kernels/cast.cpp
+  rose/kernels/cast.h
   rose/kernels/cross_entropy.cpp
   rose/kernels/cross_entropy.h
   rose/kernels/device.cpp
@@ -67,6 +70,7 @@ set(ROSE_OUTPUTS
   rose/kernels/embedding_backward.cpp
   rose/kernels/embedding_backward.h
   rose/kernels/gemm-inl.h
+  rose/kernels/gpu/activation.cuh
   rose/kernels/gpu/attention.cpp
   rose/kernels/gpu/attention.cuh
   rose/kernels/gpu/attention.h
@@ -79,10 +83,22 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/buffer.cpp
   rose/kernels/gpu/buffer.h
   rose/kernels/gpu/cuda.cuh
+  rose/kernels/gpu/elementwise.cpp
+  rose/kernels/gpu/elementwise.cu
+  rose/kernels/gpu/elementwise.h
+  rose/kernels/gpu/group.cuh
   rose/kernels/gpu/instruments.cpp
   rose/kernels/gpu/instruments.cu
   rose/kernels/gpu/instruments.h
+  rose/kernels/gpu/norm.cpp
+  rose/kernels/gpu/norm.cu
+  rose/kernels/gpu/norm.h
+  rose/kernels/gpu/norm_arguments.h
+  rose/kernels/gpu/norm_backward.cu
+  rose/kernels/gpu/norm_rows.cuh
+  rose/kernels/gpu/philox.cuh
   rose/kernels/gpu/roofline.h
+  rose/kernels/gpu/rows.cuh
   rose/kernels/gpu/runtime.cu
   rose/kernels/gpu/stream.cpp
   rose/kernels/gpu/stream.h
@@ -98,12 +114,14 @@ set(ROSE_OUTPUTS
   rose/kernels/norm.h
   rose/kernels/norm_backward.cpp
   rose/kernels/norm_backward.h
+  rose/kernels/norm_rows.h
   rose/kernels/numerics.h
   rose/kernels/quant.cpp
   rose/kernels/quant.h
   rose/kernels/reference.h
   rose/kernels/rope.cpp
   rose/kernels/rope.h
+  rose/kernels/rows.h
   rose/kernels/targets.h
   rose/kernels/view.h
   rose/model/backward.cpp
@@ -239,6 +257,9 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/18-a-first-training-run
   1-foundations/19-the-program-rose
   4-kernels/01-the-gpu-and-the-roofline
+  4-kernels/02-elementwise
+  4-kernels/03-reduction
+  4-kernels/08-norms
   4-kernels/12-attention-forward
   4-kernels/13-attention-backward)
 set(ROSE_EXAMPLES
@@ -255,18 +276,26 @@ set(ROSE_BENCHES
   attn-fwd-d64-causal-4k
   cpu-decode-smollm2
   paged-decode-64x4k
+  rmsnorm-backward
+  rmsnorm-residual
+  swiglu
   tokenizer-encode)
 set(ROSE_LINKS_attn-fwd-d128-causal-16k cuda)
 set(ROSE_LINKS_attn-fwd-d64-causal-1k cuda)
 set(ROSE_LINKS_attn-fwd-d64-causal-4k cuda)
 set(ROSE_LINKS_cpu-decode-smollm2 torch)
 set(ROSE_LINKS_paged-decode-64x4k cuda)
+set(ROSE_LINKS_rmsnorm-backward cuda)
+set(ROSE_LINKS_rmsnorm-residual cuda)
+set(ROSE_LINKS_swiglu cuda)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
 set(ROSE_LINKS_1-foundations/14-first-words torch)
 set(ROSE_LINKS_1-foundations/17-the-backward-pass torch)
 set(ROSE_LINKS_1-foundations/18-a-first-training-run torch)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
+set(ROSE_LINKS_4-kernels/02-elementwise cuda)
+set(ROSE_LINKS_4-kernels/08-norms cuda)
 set(ROSE_LINKS_4-kernels/12-attention-forward cuda)
 set(ROSE_LINKS_4-kernels/13-attention-backward cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
@@ -276,6 +305,9 @@ set(ROSE_FILES
   bench/attn-fwd-d64-causal-4k.cpp
   bench/cpu-decode-smollm2.cpp
   bench/paged-decode-64x4k.cpp
+  bench/rmsnorm-backward.cpp
+  bench/rmsnorm-residual.cpp
+  bench/swiglu.cpp
   bench/tokenizer-encode.cpp
   examples/e4m3-table-example.cpp
   examples/e4m3-table-example.out
@@ -289,6 +321,7 @@ set(ROSE_FILES
   labs/first/bigram.h
   labs/gpu/attention_bench.inl
   labs/gpu/gpu_test.h
+  labs/gpu/rows_bench.h
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/tangle/mini.h
@@ -338,6 +371,8 @@ set(ROSE_FILES
   rose/kernels/attention_backward.h
   rose/kernels/attention_reference.h
   rose/kernels/blocks.h
+  rose/kernels/cast.cpp
+  rose/kernels/cast.h
   rose/kernels/cross_entropy.cpp
   rose/kernels/cross_entropy.h
   rose/kernels/device.cpp
@@ -351,6 +386,7 @@ set(ROSE_FILES
   rose/kernels/embedding_backward.cpp
   rose/kernels/embedding_backward.h
   rose/kernels/gemm-inl.h
+  rose/kernels/gpu/activation.cuh
   rose/kernels/gpu/attention.cpp
   rose/kernels/gpu/attention.cuh
   rose/kernels/gpu/attention.h
@@ -363,10 +399,22 @@ set(ROSE_FILES
   rose/kernels/gpu/buffer.cpp
   rose/kernels/gpu/buffer.h
   rose/kernels/gpu/cuda.cuh
+  rose/kernels/gpu/elementwise.cpp
+  rose/kernels/gpu/elementwise.cu
+  rose/kernels/gpu/elementwise.h
+  rose/kernels/gpu/group.cuh
   rose/kernels/gpu/instruments.cpp
   rose/kernels/gpu/instruments.cu
   rose/kernels/gpu/instruments.h
+  rose/kernels/gpu/norm.cpp
+  rose/kernels/gpu/norm.cu
+  rose/kernels/gpu/norm.h
+  rose/kernels/gpu/norm_arguments.h
+  rose/kernels/gpu/norm_backward.cu
+  rose/kernels/gpu/norm_rows.cuh
+  rose/kernels/gpu/philox.cuh
   rose/kernels/gpu/roofline.h
+  rose/kernels/gpu/rows.cuh
   rose/kernels/gpu/runtime.cu
   rose/kernels/gpu/stream.cpp
   rose/kernels/gpu/stream.h
@@ -382,12 +430,14 @@ set(ROSE_FILES
   rose/kernels/norm.h
   rose/kernels/norm_backward.cpp
   rose/kernels/norm_backward.h
+  rose/kernels/norm_rows.h
   rose/kernels/numerics.h
   rose/kernels/quant.cpp
   rose/kernels/quant.h
   rose/kernels/reference.h
   rose/kernels/rope.cpp
   rose/kernels/rope.h
+  rose/kernels/rows.h
   rose/kernels/targets.h
   rose/kernels/view.h
   rose/model/backward.cpp
@@ -522,5 +572,8 @@ set(ROSE_FILES
   tests/1-foundations/18-a-first-training-run_test.cpp
   tests/1-foundations/19-the-program-rose_test.cpp
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
+  tests/4-kernels/02-elementwise_test.cpp
+  tests/4-kernels/03-reduction_test.cpp
+  tests/4-kernels/08-norms_test.cpp
   tests/4-kernels/12-attention-forward_test.cpp
   tests/4-kernels/13-attention-backward_test.cpp)
