@@ -4,6 +4,7 @@ set(ROSE_OUTPUTS
   labs/autodiff/vjp.h
   labs/evidence/values.h
   labs/first/bigram.h
+  labs/gpu/attention_backward_bench.inl
   labs/gpu/attention_bench.inl
   labs/gpu/gpu_test.h
   labs/gpu/rows_bench.h
@@ -271,6 +272,8 @@ set(ROSE_EXERCISES
   kahan
   mini-tangle-unused)
 set(ROSE_BENCHES
+  attn-bwd-d128-causal-8k
+  attn-bwd-d64-causal-1k
   attn-fwd-d128-causal-16k
   attn-fwd-d64-causal-1k
   attn-fwd-d64-causal-4k
@@ -280,6 +283,8 @@ set(ROSE_BENCHES
   rmsnorm-residual
   swiglu
   tokenizer-encode)
+set(ROSE_LINKS_attn-bwd-d128-causal-8k cuda)
+set(ROSE_LINKS_attn-bwd-d64-causal-1k cuda)
 set(ROSE_LINKS_attn-fwd-d128-causal-16k cuda)
 set(ROSE_LINKS_attn-fwd-d64-causal-1k cuda)
 set(ROSE_LINKS_attn-fwd-d64-causal-4k cuda)
@@ -300,6 +305,8 @@ set(ROSE_LINKS_4-kernels/12-attention-forward cuda)
 set(ROSE_LINKS_4-kernels/13-attention-backward cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
+  bench/attn-bwd-d128-causal-8k.cpp
+  bench/attn-bwd-d64-causal-1k.cpp
   bench/attn-fwd-d128-causal-16k.cpp
   bench/attn-fwd-d64-causal-1k.cpp
   bench/attn-fwd-d64-causal-4k.cpp
@@ -319,6 +326,7 @@ set(ROSE_FILES
   labs/autodiff/vjp.h
   labs/evidence/values.h
   labs/first/bigram.h
+  labs/gpu/attention_backward_bench.inl
   labs/gpu/attention_bench.inl
   labs/gpu/gpu_test.h
   labs/gpu/rows_bench.h
