@@ -1,6 +1,7 @@
 // One line per operation: its name, how many cases to draw, its twin.
 #include "twin_elementwise.h"
 #include "twin_norm.h"
+#include "twin_scores.h"
 #include "twins.h"
 
 namespace rose::kernels::gpu {
@@ -13,5 +14,7 @@ ROSE_TWIN(cast, 30, twin_cast)
 ROSE_TWIN(cast_stochastic, 30, twin_cast_stochastic)
 ROSE_TWIN(norm, 80, twin_norm)
 ROSE_TWIN(norm_backward, 60, twin_norm_backward)
+ROSE_TWIN(softmax, 40, twin_softmax)
+ROSE_TWIN(cross_entropy, 40, twin_cross_entropy)
 
 }  // namespace rose::kernels::gpu

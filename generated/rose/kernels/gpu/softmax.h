@@ -1,0 +1,12 @@
+// Turn each row into probabilities, on a GPU.
+
+#pragma once
+
+#include "rose/kernels/gpu/stream.h"
+
+namespace rose::kernels::gpu {
+
+/// kernels::softmax of every row; x and y are alike, f32 or bf16, y may be x. Arithmetic is fp32, the result is rounded once.
+void softmax(const Matrix& x, const Matrix& y, Stream stream);
+
+}  // namespace rose::kernels::gpu
