@@ -83,6 +83,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/attention_splits.cu
   rose/kernels/gpu/buffer.cpp
   rose/kernels/gpu/buffer.h
+  rose/kernels/gpu/cross_entropy.cpp
+  rose/kernels/gpu/cross_entropy.cu
+  rose/kernels/gpu/cross_entropy.h
   rose/kernels/gpu/cuda.cuh
   rose/kernels/gpu/elementwise.cpp
   rose/kernels/gpu/elementwise.cu
@@ -101,6 +104,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/roofline.h
   rose/kernels/gpu/rows.cuh
   rose/kernels/gpu/runtime.cu
+  rose/kernels/gpu/softmax.cpp
+  rose/kernels/gpu/softmax.cu
+  rose/kernels/gpu/softmax.h
   rose/kernels/gpu/stream.cpp
   rose/kernels/gpu/stream.h
   rose/kernels/kv_view.h
@@ -123,6 +129,8 @@ set(ROSE_OUTPUTS
   rose/kernels/rope.cpp
   rose/kernels/rope.h
   rose/kernels/rows.h
+  rose/kernels/softmax.cpp
+  rose/kernels/softmax.h
   rose/kernels/targets.h
   rose/kernels/view.h
   rose/model/backward.cpp
@@ -260,9 +268,11 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/01-the-gpu-and-the-roofline
   4-kernels/02-elementwise
   4-kernels/03-reduction
+  4-kernels/07-softmax
   4-kernels/08-norms
   4-kernels/12-attention-forward
-  4-kernels/13-attention-backward)
+  4-kernels/13-attention-backward
+  4-kernels/16-fused-cross-entropy)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -278,9 +288,11 @@ set(ROSE_BENCHES
   attn-fwd-d64-causal-1k
   attn-fwd-d64-causal-4k
   cpu-decode-smollm2
+  cross-entropy
   paged-decode-64x4k
   rmsnorm-backward
   rmsnorm-residual
+  softmax
   swiglu
   tokenizer-encode)
 set(ROSE_LINKS_attn-bwd-d128-causal-8k cuda)
@@ -289,9 +301,11 @@ set(ROSE_LINKS_attn-fwd-d128-causal-16k cuda)
 set(ROSE_LINKS_attn-fwd-d64-causal-1k cuda)
 set(ROSE_LINKS_attn-fwd-d64-causal-4k cuda)
 set(ROSE_LINKS_cpu-decode-smollm2 torch)
+set(ROSE_LINKS_cross-entropy cuda)
 set(ROSE_LINKS_paged-decode-64x4k cuda)
 set(ROSE_LINKS_rmsnorm-backward cuda)
 set(ROSE_LINKS_rmsnorm-residual cuda)
+set(ROSE_LINKS_softmax cuda)
 set(ROSE_LINKS_swiglu cuda)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
@@ -300,9 +314,11 @@ set(ROSE_LINKS_1-foundations/17-the-backward-pass torch)
 set(ROSE_LINKS_1-foundations/18-a-first-training-run torch)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
 set(ROSE_LINKS_4-kernels/02-elementwise cuda)
+set(ROSE_LINKS_4-kernels/07-softmax cuda)
 set(ROSE_LINKS_4-kernels/08-norms cuda)
 set(ROSE_LINKS_4-kernels/12-attention-forward cuda)
 set(ROSE_LINKS_4-kernels/13-attention-backward cuda)
+set(ROSE_LINKS_4-kernels/16-fused-cross-entropy cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-bwd-d128-causal-8k.cpp
@@ -311,9 +327,11 @@ set(ROSE_FILES
   bench/attn-fwd-d64-causal-1k.cpp
   bench/attn-fwd-d64-causal-4k.cpp
   bench/cpu-decode-smollm2.cpp
+  bench/cross-entropy.cpp
   bench/paged-decode-64x4k.cpp
   bench/rmsnorm-backward.cpp
   bench/rmsnorm-residual.cpp
+  bench/softmax.cpp
   bench/swiglu.cpp
   bench/tokenizer-encode.cpp
   examples/e4m3-table-example.cpp
@@ -406,6 +424,9 @@ set(ROSE_FILES
   rose/kernels/gpu/attention_splits.cu
   rose/kernels/gpu/buffer.cpp
   rose/kernels/gpu/buffer.h
+  rose/kernels/gpu/cross_entropy.cpp
+  rose/kernels/gpu/cross_entropy.cu
+  rose/kernels/gpu/cross_entropy.h
   rose/kernels/gpu/cuda.cuh
   rose/kernels/gpu/elementwise.cpp
   rose/kernels/gpu/elementwise.cu
@@ -424,6 +445,9 @@ set(ROSE_FILES
   rose/kernels/gpu/roofline.h
   rose/kernels/gpu/rows.cuh
   rose/kernels/gpu/runtime.cu
+  rose/kernels/gpu/softmax.cpp
+  rose/kernels/gpu/softmax.cu
+  rose/kernels/gpu/softmax.h
   rose/kernels/gpu/stream.cpp
   rose/kernels/gpu/stream.h
   rose/kernels/kv_view.h
@@ -446,6 +470,8 @@ set(ROSE_FILES
   rose/kernels/rope.cpp
   rose/kernels/rope.h
   rose/kernels/rows.h
+  rose/kernels/softmax.cpp
+  rose/kernels/softmax.h
   rose/kernels/targets.h
   rose/kernels/view.h
   rose/model/backward.cpp
@@ -582,6 +608,8 @@ set(ROSE_FILES
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
   tests/4-kernels/02-elementwise_test.cpp
   tests/4-kernels/03-reduction_test.cpp
+  tests/4-kernels/07-softmax_test.cpp
   tests/4-kernels/08-norms_test.cpp
   tests/4-kernels/12-attention-forward_test.cpp
-  tests/4-kernels/13-attention-backward_test.cpp)
+  tests/4-kernels/13-attention-backward_test.cpp
+  tests/4-kernels/16-fused-cross-entropy_test.cpp)
