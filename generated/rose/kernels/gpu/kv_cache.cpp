@@ -1,0 +1,124 @@
+// Check what the cache's kernels are given.
+
+#include "rose/kernels/gpu/kv_cache.h"
+
+#include <fmt/format.h>
+
+#include "rose/kernels/gpu/attention.h"
+#include "rose/kernels/gpu/kv_cache.cuh"
+
+namespace rose::kernels::gpu {
+namespace {
+
+void check_rows(const Matrix& m, std::string_view argument, std::int64_t rows, std::int64_t cols,
+                DType dtype) {
+  check_matrix(m, argument, rows, cols, dtype);
+  constexpr std::int64_t lanes = 8;
+  if (reinterpret_cast<std::uintptr_t>(m.data) % 16 != 0 || m.row_stride() % lanes != 0) {
+    bad_argument(argument, "rows must begin at multiples of 16 bytes");
+  }
+}
+
+/// k and v are rows of this cache's heads. Whether there is anything to do.
+bool check_pair(const KvView& kv, int layer, const Matrix& k, const Matrix& v,
+                const KvPlace* places) {
+  if (kv.dtype != DType::bf16 && kv.dtype != DType::f16) {
+    bad_argument("kv",
+                 fmt::format("a cache of {}, where bf16 or f16 is needed", info(kv.dtype).name));
+  }
+  constexpr int unit = 16;
+  if (kv.head_dim <= 0 || kv.head_dim % unit != 0) {
+    bad_argument("kv",
+                 fmt::format("heads of {}, where a multiple of {} is needed", kv.head_dim, unit));
+  }
+  check_cache(kv, layer, kv.dtype, kv.kv_heads, kv.head_dim);
+  const std::int64_t width = static_cast<std::int64_t>(kv.kv_heads) * kv.head_dim;
+  check_rows(k, "k", k.rows, width, kv.dtype);
+  check_rows(v, "v", k.rows, width, kv.dtype);
+  if (k.rows > 0 && places == nullptr) bad_argument("places", "no memory");
+  return k.rows > 0;
+}
+
+KvCall call_of(const KvView& kv, int layer, const Matrix& k, const Matrix& v, const KvPlace* places,
+               std::int32_t* fault) {
+  KvCall call;
+  call.kv = kv;
+  call.layer = layer;
+  call.k = k.data;
+  call.v = v.data;
+  call.k_stride = k.row_stride();
+  call.v_stride = v.row_stride();
+  call.tokens = k.rows;
+  call.places = places;
+  call.fault = fault;
+  return call;
+}
+
+}  // namespace
+
+void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& kv, int layer,
+               const KvPlace* places, const Rotation& rotation, Stream stream,
+               std::int32_t* fault) {
+  const bool any = check_pair(kv, layer, k, v, places);
+  if (!q.empty()) {
+    if (q.cols % kv.head_dim != 0) {
+      bad_argument("q", fmt::format("{} columns are not heads of {}", q.cols, kv.head_dim));
+    }
+    check_rows(q, "q", k.rows, q.cols, kv.dtype);
+  }
+  if ((rotation.cos == nullptr) != (rotation.sin == nullptr)) {
+    bad_argument("rotation", "cos and sin come together");
+  }
+  if (!any) return;
+  KvCall call = call_of(kv, layer, k, v, places, fault);
+  call.cos = rotation.cos;
+  call.sin = rotation.sin;
+  if (!q.empty() && rotation.cos != nullptr) {
+    call.q = q.data;
+    call.q_stride = q.row_stride();
+    call.heads = static_cast<int>(q.cols / kv.head_dim);
+  }
+#ifdef ROSE_HAVE_CUDA
+  launch_kv_append(call, stream.handle);
+#else
+  static_cast<void>(stream), static_cast<void>(call);
+  no_cuda("kv_append");
+#endif
+}
+
+void kv_gather(const KvView& kv, int layer, const KvPlace* places, const Matrix& k, const Matrix& v,
+               Stream stream, std::int32_t* fault) {
+  if (!check_pair(kv, layer, k, v, places)) return;
+  const KvCall call = call_of(kv, layer, k, v, places, fault);
+#ifdef ROSE_HAVE_CUDA
+  launch_kv_gather(call, stream.handle);
+#else
+  static_cast<void>(stream), static_cast<void>(call);
+  no_cuda("kv_gather");
+#endif
+}
+
+void kv_copy_pages(const KvView& kv, const KvPageCopy* copies, std::int64_t count, Stream stream,
+                   std::int32_t* fault) {
+  check_cache(kv, 0, kv.dtype, kv.kv_heads, kv.head_dim);
+  if (count < 0) bad_argument("count", fmt::format("{} copies", count));
+  const std::int64_t elements = static_cast<std::int64_t>(kv.kv_heads) * kv.page_size * kv.head_dim;
+  if (row_bytes(kv.dtype, elements) % 16 != 0) {
+    bad_argument("kv", "a page must be a multiple of 16 bytes");
+  }
+  if (count == 0) return;
+  if (copies == nullptr) bad_argument("copies", "no memory");
+  KvCall call;
+  call.kv = kv;
+  call.copies = copies;
+  call.count = count;
+  call.fault = fault;
+#ifdef ROSE_HAVE_CUDA
+  launch_kv_copy_pages(call, stream.handle);
+#else
+  static_cast<void>(stream), static_cast<void>(call);
+  no_cuda("kv_copy_pages");
+#endif
+}
+
+}  // namespace rose::kernels::gpu

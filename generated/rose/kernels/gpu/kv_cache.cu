@@ -1,0 +1,154 @@
+// Move rows and pages, sixteen bytes to a thread.
+
+#include "rose/kernels/gpu/attention.cuh"
+#include "rose/kernels/gpu/cuda.cuh"
+#include "rose/kernels/gpu/kv_cache.cuh"
+
+namespace rose::kernels::gpu {
+namespace {
+
+constexpr int kThreads = 256;
+
+/// Element offset of a place's key in its layer, -1 for none.
+__device__ __forceinline__ std::int64_t offset_of(const KvCall& call, KvPlace place, int head) {
+  const KvView& kv = call.kv;
+  if (place.position < 0) return -1;
+  std::int64_t page = -1;
+  const int index = place.position / kv.page_size;
+  if (index < kv.table_stride && place.sequence >= 0) {
+    page = __ldg(kv.page_table + place.sequence * kv.table_stride + index);
+  }
+  if (page < 0 || page >= kv.pages) {
+    if (call.fault != nullptr) *call.fault = 1;
+    return -1;
+  }
+  return (((call.layer * kv.pages + page) * kv.kv_heads + head) * kv.page_size +
+          place.position % kv.page_size) *
+         kv.head_dim;
+}
+
+// Turn eight pairs of numbers.
+struct alignas(16) Eight {
+  std::uint32_t word[4];
+};
+
+/// Elements i and i + D/2 of a head turn together: (a c - b s, b c + a s), each product, sum and result rounded.
+template <class T>
+__device__ __forceinline__ void turn(Eight& low, Eight& high, const float* cos, const float* sin) {
+  ROSE_UNROLL()
+  for (int i = 0; i < 4; ++i) {
+    const float2 a = unpack<T>(low.word[i]), b = unpack<T>(high.word[i]);
+    const float2 c = reinterpret_cast<const float2*>(cos)[i],
+                 s = reinterpret_cast<const float2*>(sin)[i];
+    low.word[i] = pack<T>(__fsub_rn(__fmul_rn(a.x, c.x), __fmul_rn(b.x, s.x)),
+                          __fsub_rn(__fmul_rn(a.y, c.y), __fmul_rn(b.y, s.y)));
+    high.word[i] = pack<T>(__fadd_rn(__fmul_rn(b.x, c.x), __fmul_rn(a.x, s.x)),
+                           __fadd_rn(__fmul_rn(b.y, c.y), __fmul_rn(a.y, s.y)));
+  }
+}
+
+// Append: a thread takes eight pairs of one head of queries, keys or values.
+template <class T>
+__global__ void __launch_bounds__(kThreads) append_rows(KvCall call) {
+  const KvView& kv = call.kv;
+  const int half = kv.head_dim / 2, pieces = half / 8;
+  const int heads = call.heads + 2 * kv.kv_heads;  // queries, keys, values
+  const std::int64_t unit = blockIdx.x * std::int64_t{kThreads} + threadIdx.x;
+  const std::int64_t token = unit / (heads * pieces);
+  if (token >= call.tokens) return;
+  const int rest = static_cast<int>(unit % (heads * pieces)), d = rest % pieces * 8;
+  int head = rest / pieces;
+  const bool is_query = head < call.heads;
+  head -= is_query ? 0 : call.heads;
+  const bool is_value = !is_query && head >= kv.kv_heads;
+  head -= is_value ? kv.kv_heads : 0;
+
+  T* const from = is_query   ? static_cast<T*>(call.q) + token * call.q_stride
+                  : is_value ? static_cast<T*>(call.v) + token * call.v_stride
+                             : static_cast<T*>(call.k) + token * call.k_stride;
+  const std::int64_t at = static_cast<std::int64_t>(head) * kv.head_dim + d;
+  T* to = from + at;
+  if (!is_query) {
+    const std::int64_t offset = offset_of(call, call.places[token], head);
+    if (offset < 0) return;
+    to = static_cast<T*>(is_value ? kv.v : kv.k) + offset + d;
+  }
+  Eight low = *reinterpret_cast<const Eight*>(from + at);
+  Eight high = *reinterpret_cast<const Eight*>(from + at + half);
+  if (!is_value && call.cos != nullptr) {
+    turn<T>(low, high, call.cos + token * half + d, call.sin + token * half + d);
+  }
+  *reinterpret_cast<Eight*>(to) = low;
+  *reinterpret_cast<Eight*>(to + half) = high;
+}
+
+// Gather: the same walk, the other way.
+__global__ void __launch_bounds__(kThreads) gather_rows(KvCall call) {
+  const KvView& kv = call.kv;
+  const int pieces = kv.head_dim / 8;
+  const std::int64_t unit = blockIdx.x * std::int64_t{kThreads} + threadIdx.x;
+  const std::int64_t token = unit / (2 * kv.kv_heads * pieces);
+  if (token >= call.tokens) return;
+  const int rest = static_cast<int>(unit % (2 * kv.kv_heads * pieces)), d = rest % pieces * 8;
+  const bool is_value = rest / pieces >= kv.kv_heads;
+  const int head = rest / pieces - (is_value ? kv.kv_heads : 0);
+  const std::int64_t offset = offset_of(call, call.places[token], head);
+  Eight eight{};
+  if (offset >= 0) {
+    const auto* const from = static_cast<const std::uint16_t*>(is_value ? kv.v : kv.k);
+    eight = *reinterpret_cast<const Eight*>(from + offset + d);
+  }
+  auto* const to = static_cast<std::uint16_t*>(is_value ? call.v : call.k) +
+                   token * (is_value ? call.v_stride : call.k_stride) + head * kv.head_dim + d;
+  *reinterpret_cast<Eight*>(to) = eight;
+}
+
+// Copy pages: a row of blocks for every copy, layer, and keys or values.
+__global__ void __launch_bounds__(kThreads) copy_pages(KvCall call, std::int64_t page_bytes) {
+  const KvView& kv = call.kv;
+  const KvPageCopy copy = call.copies[blockIdx.x];
+  if (copy.from < 0 || copy.from >= kv.pages || copy.to < 0 || copy.to >= kv.pages) {
+    if (call.fault != nullptr) *call.fault = 1;
+    return;
+  }
+  const std::int64_t layer = blockIdx.y / 2;
+  auto* const base = static_cast<char*>(blockIdx.y % 2 == 0 ? kv.k : kv.v);
+  const char* const from = base + (layer * kv.pages + copy.from) * page_bytes;
+  char* const to = base + (layer * kv.pages + copy.to) * page_bytes;
+  for (std::int64_t i = threadIdx.x * std::int64_t{16}; i < page_bytes; i += kThreads * 16) {
+    *reinterpret_cast<Eight*>(to + i) = *reinterpret_cast<const Eight*>(from + i);
+  }
+}
+
+}  // namespace
+
+// Launch the cache's kernels.
+void launch_kv_append(const KvCall& call, void* stream) {
+  const std::int64_t units =
+      call.tokens * (call.heads + 2 * call.kv.kv_heads) * (call.kv.head_dim / 16);
+  const auto blocks = static_cast<unsigned>(ceil_div(units, kThreads));
+  auto* const s = static_cast<cudaStream_t>(stream);
+  if (call.kv.dtype == DType::f16) {
+    append_rows<__half><<<blocks, kThreads, 0, s>>>(call);
+  } else {
+    append_rows<__nv_bfloat16><<<blocks, kThreads, 0, s>>>(call);
+  }
+  ROSE_LAUNCH_CHECK("kv_append");
+}
+
+void launch_kv_gather(const KvCall& call, void* stream) {
+  const std::int64_t units = call.tokens * 2 * call.kv.kv_heads * (call.kv.head_dim / 8);
+  const auto blocks = static_cast<unsigned>(ceil_div(units, kThreads));
+  gather_rows<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(call);
+  ROSE_LAUNCH_CHECK("kv_gather");
+}
+
+void launch_kv_copy_pages(const KvCall& call, void* stream) {
+  const std::int64_t bytes = static_cast<std::int64_t>(call.kv.kv_heads) * call.kv.page_size *
+                             call.kv.head_dim * (call.kv.dtype == DType::f32 ? 4 : 2);
+  const dim3 grid(static_cast<unsigned>(call.count), static_cast<unsigned>(2 * call.kv.layers));
+  copy_pages<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(call, bytes);
+  ROSE_LAUNCH_CHECK("kv_copy_pages");
+}
+
+}  // namespace rose::kernels::gpu

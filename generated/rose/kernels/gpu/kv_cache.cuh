@@ -1,0 +1,27 @@
+// What a launch of the cache's kernels is given.
+
+#pragma once
+
+#include <cstdint>
+
+#include "rose/kernels/kv_cache.h"
+
+namespace rose::kernels::gpu {
+
+struct KvCall {
+  KvView kv;
+  int layer = 0, heads = 0;
+  void *q = nullptr, *k = nullptr, *v = nullptr;
+  std::int64_t q_stride = 0, k_stride = 0, v_stride = 0, tokens = 0;
+  const KvPlace* places = nullptr;
+  const float *cos = nullptr, *sin = nullptr;
+  const KvPageCopy* copies = nullptr;
+  std::int64_t count = 0;
+  std::int32_t* fault = nullptr;
+};
+
+void launch_kv_append(const KvCall& call, void* stream);
+void launch_kv_gather(const KvCall& call, void* stream);
+void launch_kv_copy_pages(const KvCall& call, void* stream);
+
+}  // namespace rose::kernels::gpu

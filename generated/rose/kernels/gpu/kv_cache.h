@@ -1,0 +1,34 @@
+// Write to, copy within and read from a cache on a GPU.
+
+#pragma once
+
+#include <cstdint>
+
+#include "rose/kernels/gpu/stream.h"
+#include "rose/kernels/kv_cache.h"
+
+namespace rose::kernels::gpu {
+
+/// cos and sin of each token's angles, [T, head_dim / 2] each, on the device. Null: keys are stored as they are.
+struct Rotation {
+  const float *cos = nullptr, *sin = nullptr;
+};
+
+/// Stores k and v [T, kv_heads * head_dim] at their places (T of them, on the device), keys turned by the rotation on their
+/// way; turns q [T, heads * head_dim] in place, unless it is empty. The cache has the type of k: bf16 or f16. A turned number
+/// is rounded once, so the bits are those of turning first and storing then. A negative position stores nothing (padding).
+/// fault, an int on the device or null, is set to 1 when a place has no page in the cache: nothing is written there.
+void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& kv, int layer,
+               const KvPlace* places, const Rotation& rotation, Stream stream,
+               std::int32_t* fault = nullptr);
+
+/// The reverse: k and v [T, kv_heads * head_dim] of one layer. Zeros for a negative position and for one without a page.
+void kv_gather(const KvView& kv, int layer, const KvPlace* places, const Matrix& k, const Matrix& v,
+               Stream stream, std::int32_t* fault = nullptr);
+
+/// Copies pages, all layers, keys and values; `copies` is on the device. A page must not be source and target at once.
+/// Pages outside the cache are reported and left alone.
+void kv_copy_pages(const KvView& kv, const KvPageCopy* copies, std::int64_t count, Stream stream,
+                   std::int32_t* fault = nullptr);
+
+}  // namespace rose::kernels::gpu

@@ -1,0 +1,269 @@
+// Tests of the chapter "KV-cache kernels and paged decode".
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "labs/gpu/gpu_test.h"
+#include "rose/core/error.h"
+#include "rose/core/rng.h"
+#include "rose/kernels/gpu/attention.h"
+#include "rose/kernels/gpu/kv_cache.h"
+#include "rose/kernels/kv_cache.h"
+
+namespace rose::kernels {
+namespace {
+
+// A fork, a copy, an append.
+TEST(KvCopyOnWrite, AForkKeepsItsPrefixAndWritesElsewhere) {
+  std::vector<float> k(4 * 2), v(4 * 2);
+  std::vector<std::int32_t> table{3, 1, 3, 1};
+  const KvView view{.k = k.data(),
+                    .v = v.data(),
+                    .dtype = DType::f32,
+                    .layers = 1,
+                    .kv_heads = 1,
+                    .head_dim = 1,
+                    .page_size = 2,
+                    .pages = 4,
+                    .page_table = table.data(),
+                    .table_stride = 2};
+  const auto put = [&](std::int64_t sequence, std::int64_t position, float value) {
+    k[static_cast<std::size_t>(view.offset(0, sequence, 0, position))] = value;
+    v[static_cast<std::size_t>(view.offset(0, sequence, 0, position))] = -value;
+  };
+  for (int i = 0; i < 3; ++i) put(0, i, 10.0f + static_cast<float>(i));
+  kv_copy_pages(view, std::vector<KvPageCopy>{{1, 0}});
+  table[3] = 0;
+  put(1, 3, 99.0f);
+
+  std::vector<float> keys(8), values(8);
+  const std::vector<KvPlace> places{{0, 0}, {0, 1}, {0, 2}, {1, 0},
+                                    {1, 1}, {1, 2}, {1, 3}, {0, -1}};
+  kv_gather(view, 0, places, keys.data(), values.data());
+  EXPECT_EQ(keys, (std::vector<float>{10, 11, 12, 10, 11, 12, 99, 0}));
+  EXPECT_EQ(values[6], -99.0f);
+  EXPECT_EQ(k[static_cast<std::size_t>(view.offset(0, 0, 0, 3))],
+            0.0f);  // the first sequence's slot is still empty
+  EXPECT_THROW(kv_copy_pages(view, std::vector<KvPageCopy>{{1, 4}}), core::Error);
+  EXPECT_THROW(kv_gather(view, 0, std::vector<KvPlace>{{0, 4}}, keys.data(), values.data()),
+               core::Error);
+}
+
+}  // namespace
+}  // namespace rose::kernels
+
+namespace rose::kernels::gpu {
+namespace {
+
+// Append, copy, gather: every slot as the host says.
+struct KvCacheProblem {
+  int kv_heads, head_dim, page_size;
+  std::int64_t heads, tokens;
+  DType dtype;
+};
+
+using KvCacheGpu = GpuTest;
+
+TEST_F(KvCacheGpu, AppendsCopiesAndGathers) {
+  for (const KvCacheProblem& p : {KvCacheProblem{2, 64, 16, 6, 50, DType::bf16},
+                                  {1, 128, 7, 8, 33, DType::f16},
+                                  {3, 96, 1, 3, 5, DType::bf16},
+                                  {8, 256, 64, 8, 1, DType::bf16}}) {
+    const std::int64_t stride = 60 / p.page_size + 1, pages = 3 * stride,
+                       width = p.kv_heads * p.head_dim;
+    const auto bits_of = [&](float x) {
+      return p.dtype == DType::bf16 ? to_bf16(x).bits : to_f16(x).bits;
+    };
+    const auto value_of = [&](std::uint16_t b) {
+      return p.dtype == DType::bf16 ? to_float(bf16{b}) : to_float(f16{b});
+    };
+    core::Rng rng(p.heads + 1);
+    const auto draw = [&](std::int64_t count) {
+      std::vector<std::uint16_t> bits(static_cast<std::size_t>(count));
+      for (auto& b : bits) b = bits_of(rng.normal());
+      return bits;
+    };
+    auto q = draw(p.tokens * p.heads * p.head_dim), k = draw(p.tokens * width),
+         v = draw(p.tokens * width);
+    std::vector<float> cosines(static_cast<std::size_t>(p.tokens * p.head_dim / 2)),
+        sines = cosines;
+    for (std::size_t i = 0; i < cosines.size(); ++i) {
+      const float angle = 6.0f * rng.uniform();
+      cosines[i] = std::cos(angle);
+      sines[i] = std::sin(angle);
+    }
+    // Two sequences, tokens in turn; the third token is padding. Sequence 2 has only bad pages and no tokens yet.
+    std::vector<std::int32_t> table(static_cast<std::size_t>(pages));
+    for (std::size_t i = 0; i < table.size(); ++i)
+      table[i] = static_cast<std::int32_t>(table.size() - 1 - i);
+    std::vector<KvPlace> places;
+    for (std::int32_t t = 0; t < p.tokens; ++t) places.push_back({t % 2, t == 2 ? -1 : t / 2});
+
+    const std::int64_t elements = 2 * pages * p.kv_heads * p.page_size * p.head_dim;
+    std::vector<std::uint16_t> keys(static_cast<std::size_t>(elements), 0xffff), values = keys;
+    KvView host{.k = keys.data(),
+                .v = values.data(),
+                .dtype = p.dtype,
+                .layers = 2,
+                .kv_heads = p.kv_heads,
+                .head_dim = p.head_dim,
+                .page_size = p.page_size,
+                .pages = pages,
+                .page_table = table.data(),
+                .table_stride = stride};
+    Buffer on_q = Buffer::of(std::span<const std::uint16_t>(q)),
+           on_k = Buffer::of(std::span<const std::uint16_t>(k)),
+           on_v = Buffer::of(std::span<const std::uint16_t>(v)),
+           on_keys = Buffer::of(std::span<const std::uint16_t>(keys)),
+           on_values = Buffer::of(std::span<const std::uint16_t>(values)),
+           on_table = Buffer::of(std::span<const std::int32_t>(table)),
+           on_places = Buffer::of(std::span<const KvPlace>(places)),
+           on_cos = Buffer::of(std::span<const float>(cosines)),
+           on_sin = Buffer::of(std::span<const float>(sines)),
+           fault = Buffer::of(std::span<const std::int32_t>(std::vector<std::int32_t>{0}));
+    KvView device = host;
+    device.k = on_keys.data();
+    device.v = on_values.data();
+    device.page_table = on_table.as<std::int32_t>();
+    const Matrix mq{on_q.data(), p.dtype, p.tokens, p.heads * p.head_dim},
+        mk{on_k.data(), p.dtype, p.tokens, width}, mv{on_v.data(), p.dtype, p.tokens, width};
+
+    // What the host expects.
+    const int half = p.head_dim / 2;
+    const auto turned = [&](const std::vector<std::uint16_t>& x, std::int64_t at, std::int64_t t,
+                            int d) {
+      const auto i = static_cast<std::size_t>(at + d % half),
+                 j = static_cast<std::size_t>(at + d % half + half);
+      const auto c = static_cast<std::size_t>(t * half + d % half);
+      const float a = value_of(x[i]), b = value_of(x[j]);
+      return bits_of(d < half ? a * cosines[c] - b * sines[c] : b * cosines[c] + a * sines[c]);
+    };
+    std::vector<std::uint16_t> want_q(q.size());
+    for (std::int64_t t = 0; t < p.tokens; ++t) {
+      for (std::int64_t h = 0; h < p.heads; ++h) {
+        const std::int64_t at = (t * p.heads + h) * p.head_dim;
+        for (int d = 0; d < p.head_dim; ++d)
+          want_q[static_cast<std::size_t>(at + d)] = turned(q, at, t, d);
+      }
+      const KvPlace place = places[static_cast<std::size_t>(t)];
+      for (int h = 0; h < p.kv_heads && place.position >= 0; ++h) {
+        const std::int64_t at = t * width + h * p.head_dim,
+                           to = host.offset(1, place.sequence, h, place.position);
+        for (int d = 0; d < p.head_dim; ++d) {
+          keys[static_cast<std::size_t>(to + d)] = turned(k, at, t, d);
+          values[static_cast<std::size_t>(to + d)] = v[static_cast<std::size_t>(at + d)];
+        }
+      }
+    }
+    kv_append(mq, mk, mv, device, 1, on_places.as<KvPlace>(),
+              {on_cos.as<float>(), on_sin.as<float>()}, {}, fault.as<std::int32_t>());
+    synchronize({});
+    EXPECT_EQ(on_q.values<std::uint16_t>(), want_q);
+    EXPECT_EQ(on_keys.values<std::uint16_t>(), keys);
+    EXPECT_EQ(on_values.values<std::uint16_t>(), values);
+    EXPECT_EQ(fault.values<std::int32_t>()[0], 0);
+
+    // A page of sequence 0 over one of sequence 2; then one that does not exist.
+    const std::vector<KvPageCopy> copies{{table[0], table[static_cast<std::size_t>(2 * stride)]},
+                                         {0, static_cast<std::int32_t>(pages)}};
+    const Buffer on_copies = Buffer::of(std::span<const KvPageCopy>(copies));
+    kv_copy_pages(host, std::span(copies).first(1));
+    gpu::kv_copy_pages(device, on_copies.as<KvPageCopy>(), 2, {}, fault.as<std::int32_t>());
+    synchronize({});
+    EXPECT_EQ(on_keys.values<std::uint16_t>(), keys);
+    EXPECT_EQ(on_values.values<std::uint16_t>(), values);
+    EXPECT_EQ(fault.values<std::int32_t>()[0], 1);
+
+    std::vector<std::uint16_t> want_k(k.size()), want_v(v.size());
+    kernels::kv_gather(host, 1, places, want_k.data(), want_v.data());
+    on_k.poison();
+    on_v.poison();
+    gpu::kv_gather(device, 1, on_places.as<KvPlace>(), mk, mv, {});
+    synchronize({});
+    EXPECT_EQ(on_k.values<std::uint16_t>(), want_k);
+    EXPECT_EQ(on_v.values<std::uint16_t>(), want_v);
+  }
+}
+
+TEST(KvCacheChecks, ErrorsNameTheArgument) {
+  const auto argument_of = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const core::Error& error) {
+      return error.argument();
+    }
+    return "nothing";
+  };
+  alignas(256) static std::byte memory[4096];
+  const std::int32_t table[1] = {0};
+  const KvView kv{.k = memory,
+                  .v = memory,
+                  .dtype = DType::bf16,
+                  .layers = 1,
+                  .kv_heads = 1,
+                  .head_dim = 64,
+                  .page_size = 2,
+                  .pages = 1,
+                  .page_table = table,
+                  .table_stride = 1};
+  const Matrix row{memory, DType::bf16, 1, 64}, none{};
+  const KvPlace place[1] = {{0, 0}};
+  const float angle[32] = {};
+  EXPECT_EQ(argument_of([&] { kv_append(none, row, row, kv, 1, place, {}, {}); }), "layer");
+  EXPECT_EQ(argument_of([&] {
+              kv_append(none, {memory, DType::bf16, 1, 128}, row, kv, 0, place, {}, {});
+            }),
+            "k");
+  EXPECT_EQ(argument_of([&] {
+              kv_append({memory, DType::bf16, 1, 96}, row, row, kv, 0, place, {}, {});
+            }),
+            "q");
+  EXPECT_EQ(argument_of([&] { kv_append(none, row, row, kv, 0, nullptr, {}, {}); }), "places");
+  EXPECT_EQ(argument_of([&] {
+              kv_append(none, row, row, kv, 0, place, {angle, nullptr}, {});
+            }),
+            "rotation");
+  EXPECT_EQ(argument_of([&] {
+              kv_gather(kv, 0, place, row, {memory, DType::bf16, 2, 64}, {});
+            }),
+            "v");
+  EXPECT_EQ(argument_of([&] { kv_copy_pages(kv, nullptr, 1, {}); }), "copies");
+}
+
+}  // namespace
+}  // namespace rose::kernels::gpu
