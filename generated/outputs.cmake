@@ -94,6 +94,10 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/instruments.cpp
   rose/kernels/gpu/instruments.cu
   rose/kernels/gpu/instruments.h
+  rose/kernels/gpu/kv_cache.cpp
+  rose/kernels/gpu/kv_cache.cu
+  rose/kernels/gpu/kv_cache.cuh
+  rose/kernels/gpu/kv_cache.h
   rose/kernels/gpu/norm.cpp
   rose/kernels/gpu/norm.cu
   rose/kernels/gpu/norm.h
@@ -109,6 +113,8 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/softmax.h
   rose/kernels/gpu/stream.cpp
   rose/kernels/gpu/stream.h
+  rose/kernels/kv_cache.cpp
+  rose/kernels/kv_cache.h
   rose/kernels/kv_view.h
   rose/kernels/lanes-inl.h
   rose/kernels/linear.cpp
@@ -272,6 +278,7 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/08-norms
   4-kernels/12-attention-forward
   4-kernels/13-attention-backward
+  4-kernels/14-kv-cache-and-paged-decode
   4-kernels/16-fused-cross-entropy)
 set(ROSE_EXAMPLES
   e4m3-table-example)
@@ -318,6 +325,7 @@ set(ROSE_LINKS_4-kernels/07-softmax cuda)
 set(ROSE_LINKS_4-kernels/08-norms cuda)
 set(ROSE_LINKS_4-kernels/12-attention-forward cuda)
 set(ROSE_LINKS_4-kernels/13-attention-backward cuda)
+set(ROSE_LINKS_4-kernels/14-kv-cache-and-paged-decode cuda)
 set(ROSE_LINKS_4-kernels/16-fused-cross-entropy cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
@@ -435,6 +443,10 @@ set(ROSE_FILES
   rose/kernels/gpu/instruments.cpp
   rose/kernels/gpu/instruments.cu
   rose/kernels/gpu/instruments.h
+  rose/kernels/gpu/kv_cache.cpp
+  rose/kernels/gpu/kv_cache.cu
+  rose/kernels/gpu/kv_cache.cuh
+  rose/kernels/gpu/kv_cache.h
   rose/kernels/gpu/norm.cpp
   rose/kernels/gpu/norm.cu
   rose/kernels/gpu/norm.h
@@ -450,6 +462,8 @@ set(ROSE_FILES
   rose/kernels/gpu/softmax.h
   rose/kernels/gpu/stream.cpp
   rose/kernels/gpu/stream.h
+  rose/kernels/kv_cache.cpp
+  rose/kernels/kv_cache.h
   rose/kernels/kv_view.h
   rose/kernels/lanes-inl.h
   rose/kernels/linear.cpp
@@ -612,4 +626,5 @@ set(ROSE_FILES
   tests/4-kernels/08-norms_test.cpp
   tests/4-kernels/12-attention-forward_test.cpp
   tests/4-kernels/13-attention-backward_test.cpp
+  tests/4-kernels/14-kv-cache-and-paged-decode_test.cpp
   tests/4-kernels/16-fused-cross-entropy_test.cpp)
