@@ -52,8 +52,10 @@ bool agrees(double written, int decimals, double scale, double stored) {
 TEST(Evidence, LabelsAgreeToTheirPrecision) {
   EXPECT_TRUE(agrees(2.1, 1, 1e12, 2.097152e12));
   EXPECT_FALSE(agrees(2.2, 1, 1e12, 2.097152e12));
+  EXPECT_TRUE(agrees(2, 0, 1e12, 2.097152e12));
   EXPECT_TRUE(agrees(124, 0, 1e6, 124'439'808));
   EXPECT_FALSE(agrees(124.5, 1, 1e6, 124'439'808));
+  EXPECT_TRUE(agrees(124.4, 1, 1e6, 124'439'808));
   EXPECT_FALSE(agrees(117, 0, 1e6, 124'439'808));
 }
 

@@ -103,6 +103,23 @@ TEST(FiniteDifferences, TheBestStepIsWhereTheDerivationPutsIt) {
   EXPECT_GT(error(best / 1000), 20 * error(best));  // rounding grows with the inverse
 }
 
+// A one-sided difference is best at the square root, and half as good in digits.
+TEST(FiniteDifferences, OneSideLosesHalfTheDigits) {
+  const double u = std::numeric_limits<double>::epsilon() / 2, f = std::exp(1.0), second = f;
+  const double best = 2 * std::sqrt(u * f / second);  // least of h f''/2 + 2 u f / h
+  const auto error = [&](double h) {
+    double worst = 0;
+    for (int i = 0; i < 200; ++i) {
+      const double up = 1.0 + h * (1 + 0.001 * i);
+      worst = std::fmax(worst, std::fabs((std::exp(up) - f) / (up - 1.0) - f));
+    }
+    return worst;
+  };
+  EXPECT_LT(error(best), 1.5 * 2 * std::sqrt(u * f * second));  // 1e-8: half of the digits
+  EXPECT_GT(error(best * 100), 50 * error(best));
+  EXPECT_GT(error(best / 1000), 50 * error(best));
+}
+
 // Let central differences, the tape and LibTorch judge a product.
 using Inputs = std::vector<Doubles>;
 

@@ -62,6 +62,9 @@ TEST(Blocks, SizesMatchTheTable) {
     EXPECT_EQ(info(size.type).block_bytes, static_cast<int>(size.bytes)) << info(size.type).name;
     EXPECT_EQ(8.0 * static_cast<double>(size.bytes) / info(size.type).block_elements, size.bits);
   }
+  // What Q4_K spends beside its 4 bits, and what two halves for each of eight sub-blocks would be.
+  EXPECT_EQ(8.0 * (sizeof(BlockQ4_K) - 128) / 256, 0.5);
+  EXPECT_EQ(8.0 * (8 * 2 * 2) / 256, 1.0);
 }
 
 // The worked block decodes to the numbers in the text.
@@ -132,6 +135,34 @@ TEST(Quantise, TypicalErrorHalvesWithEachBit) {
   EXPECT_GT(relative_rms(DType::q5_0), q5);
 }
 
+// An outlier spoils its block, and only its block.
+TEST(Quantise, AnOutlierSpoilsItsBlockAlone) {
+  std::mt19937 bits(8);
+  std::normal_distribution<float> draw(0.0f, 0.02f);
+  double spoilt = 0, spared = 0, shared = 0;
+  constexpr int rows = 64, n = 4096;
+  for (int r = 0; r < rows; ++r) {
+    std::vector<float> x(n);
+    for (float& value : x) value = draw(bits);
+    x[5] = 40 * 0.02f;
+    const std::vector<float> y = round_trip(DType::q4_1, x);
+    const auto [low, high] = std::minmax_element(x.begin(), x.end());
+    const float d = (*high - *low) / 15;  // the ruler that one scale for the whole row would have
+    for (std::size_t i = 0; i < n; ++i) {
+      if (i == 5) continue;
+      const float one_scale = *low + d * std::round((x[i] - *low) / d);
+      (i < 32 ? spoilt : spared) += std::pow((y[i] - x[i]) / 0.02, 2);
+      shared += std::pow((one_scale - x[i]) / 0.02, 2);
+    }
+  }
+  spoilt = std::sqrt(spoilt / (31 * rows));
+  spared = std::sqrt(spared / ((n - 32) * rows));
+  shared = std::sqrt(shared / ((n - 1) * rows));
+  EXPECT_NEAR(spared, 0.08, 0.005);  // in units of the standard deviation, as before
+  EXPECT_NEAR(spoilt, 0.8, 0.1);     // a step of (40 + 2) / 15 = 2.8, over the root of 12
+  EXPECT_NEAR(shared, 0.8, 0.15);    // and so for every weight of the row
+}
+
 // Every bit of a K block lies where the figure says.
 struct PackedScales {
   std::uint8_t bytes[12] = {};
@@ -155,6 +186,11 @@ TEST(KBlocks, SixBitScalesUnpack) {
     EXPECT_EQ(unpack_sub_block(packed.bytes, s).scale, a[s]);
     EXPECT_EQ(unpack_sub_block(packed.bytes, s).min, b[s]);
   }
+  PackedScales two;
+  two.bytes[1] = 0xC5;
+  two.bytes[9] = 0x2B;
+  EXPECT_EQ(unpack_sub_block(two.bytes, 1).scale, 5);               // the low six bits of byte 1
+  EXPECT_EQ(unpack_sub_block(two.bytes, 5).scale, (3 << 4) | 0xB);  // its high two, and 0x.B
 }
 
 // Weights of Q5_K and Q6_K find their bits.

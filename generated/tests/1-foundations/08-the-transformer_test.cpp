@@ -277,6 +277,32 @@ TEST(Norms, ByHandAndUnderCancellation) {
   EXPECT_GT(std::fabs(squares - sum * sum - 1.0f), 0.5f);  // what one pass would have made of it
 }
 
+// Without a bend two layers are one, and a closed gate lets nothing through.
+TEST(FeedForward, WithoutABendIsOneMatrix) {
+  core::ThreadPool pool(1);
+  const std::int64_t c = 8, f = 24;
+  const std::vector<float> x = normals(8, 31), up = normals(24 * 8, 32), down = normals(8 * 24, 33);
+  std::vector<float> both(8 * 8);  // down times up, [c, c]
+  for (std::int64_t i = 0; i < c; ++i) {
+    for (std::int64_t j = 0; j < c; ++j) {
+      double sum = 0.0;
+      for (std::int64_t k = 0; k < f; ++k) {
+        sum += double{down[static_cast<std::size_t>(i * f + k)]} *
+               double{up[static_cast<std::size_t>(k * c + j)]};
+      }
+      both[static_cast<std::size_t>(i * c + j)] = static_cast<float>(sum);
+    }
+  }
+  std::vector<float> hidden(24), twice(8), once(8);
+  linear(x, 1, {up.data(), DType::f32, f, c}, nullptr, hidden, pool);
+  linear(hidden, 1, {down.data(), DType::f32, c, f}, nullptr, twice, pool);
+  linear(x, 1, {both.data(), DType::f32, c, c}, nullptr, once, pool);
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_NEAR(twice[i], once[i], 1e-4f);
+  std::vector<float> gated(24);
+  silu_multiply(std::vector<float>(24, 0.0f), hidden, gated, pool);
+  EXPECT_EQ(gated, std::vector<float>(24, 0.0f));  // silu(0) is 0: the block adds nothing
+}
+
 // Activations match double precision on every processor.
 TEST(Activations, MatchDoublePrecision) {
   core::ThreadPool pool(2);

@@ -62,6 +62,15 @@ TEST(Attention, AttentionByHand) {
   EXPECT_NEAR(out[1], 4.0f, 1e-6f);
   EXPECT_NEAR(out[2], 3.0f, 1e-6f);
   EXPECT_NEAR(lse[2], std::log(6.0f), 1e-6f);
+  const auto with_keys = [&](std::vector<float> keys) {
+    attention(q, keys, v, std::vector<std::int32_t>{0, 3},
+              {.heads = 1, .kv_heads = 1, .head_dim = 1, .scale = 1.0f}, out, lse, pool);
+    return out;
+  };
+  const std::vector<float> equal = with_keys({1.0f, 1.0f, 1.0f});  // plain averages
+  EXPECT_NEAR(equal[1], 4.5f, 1e-6f);
+  EXPECT_NEAR(equal[2], 11.0f / 3, 1e-6f);
+  EXPECT_NEAR(with_keys({0.0f, std::log(2.0f), std::log(3.0f) + 100})[2], 2.0f, 1e-6f);
 }
 
 // Draw numbers.
@@ -193,6 +202,9 @@ TEST(Attention, ScalingKeepsTheVarianceOfScoresAtOne) {
     }
     EXPECT_NEAR(variance, 1.0, 0.1) << dim;  // standard error of the estimate: 0.022
   }
+  // Unscaled, a score of 256 products has variance 256, a difference of two scores twice that.
+  EXPECT_NEAR(std::sqrt(2.0 * 256), 22.6, 0.05);
+  EXPECT_LT(std::exp(-22.6), 1e-9);  // what softmax gives the lower of the two
 }
 
 // A 16-bit cache costs what its rounding costs.

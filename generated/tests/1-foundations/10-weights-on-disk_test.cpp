@@ -245,6 +245,10 @@ TEST(Hostile, GgufTensors) {
   expect(one({1}, 0, ~std::uint64_t{31}), "needs 1 × 4 bytes at byte");
   expect(one({1, 1, 1, 1, 1}, 0, 0), "5 dimensions");
   expect(one({~std::uint64_t{0}}, 0, 0), "extent of 18446744073709551615");
+  std::uint64_t bytes =
+      4;  // what a reader computes that multiplies in 64 bits: a tensor of no bytes
+  for (int i = 0; i < 4; ++i) bytes *= 1 << 16;
+  EXPECT_EQ(bytes, 0u);
   expect(one({1 << 16, 1 << 16, 1 << 16, 1 << 16}, 0, 0), "more elements than can be counted");
   expect(one({std::uint64_t{1} << 40, std::uint64_t{1} << 40, 0}, 0, 0), "more elements");
   expect(one({33}, 3, 0), "rows of 33 in Q4_1");

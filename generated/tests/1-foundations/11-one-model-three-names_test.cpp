@@ -117,6 +117,7 @@ const std::string qwen3_json = R"({"model_type": "qwen3", "hidden_size": 1024,
 
 TEST(Names, PublishedModelsHaveTheirSizes) {
   EXPECT_EQ(count(gpt2_json), 124'439'808);
+  EXPECT_EQ(50257 * 768, 38'597'376);  // what an untied head would add
   EXPECT_EQ(count(smollm2_json), 134'515'008);
   EXPECT_EQ(count(llama32_json), 1'235'814'400);
   EXPECT_EQ(count(qwen25_json), 494'032'768);

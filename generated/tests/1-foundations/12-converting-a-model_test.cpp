@@ -121,6 +121,8 @@ TEST(Convert, RowsThatDoNotFitStayInF32) {
   EXPECT_EQ(model.at("layers.0.ffn.up.weight").dtype, kernels::DType::q4_1);
   EXPECT_EQ(model.at("embed.weight").dtype, kernels::DType::q8_0);
   EXPECT_EQ(model.at("norm.weight").dtype, kernels::DType::f32);
+  EXPECT_EQ(896 % 256, 128);  // Qwen2.5-0.5B in blocks of 256: every row of its width misses,
+  EXPECT_EQ(4864 % 256, 0);   // and only those of the down projection fit
 }
 
 // A conversion that ends early leaves nothing.

@@ -70,6 +70,8 @@ TEST(Budget, CountsSmolLM2) {
   EXPECT_EQ(matrix_parameters(c),
             parameter_count(c) - 61 * 576);  // tied: all but two norms per block and the last
   EXPECT_EQ(kv_bytes_per_token(c), 2 * 30 * 3 * 64 * 4);
+  EXPECT_EQ(2 * matrix_parameters(c) / (4 * 30 * 9 * 64), 3891);  // where attention's work is equal
+  EXPECT_EQ(std::int64_t{9} * 8192 * 8192 * 4, 2'415'919'104);  // one layer's weights, as a square
   EXPECT_EQ(forward_flops(c, 128) - forward_flops(c, 128, false), 2 * 49152 * 576);
 }
 

@@ -79,6 +79,8 @@ TEST(Sampler, FollowsTheDistributionThatItsSettingsLeave) {
   expect({.temperature = 1.0f, .min_p = 0.45f}, {3, 0, 4, 2});
   expect({.temperature = 1.0f, .top_k = 3, .top_p = 0.5f},
          {3, 0, 4, 0});  // of the three that are left, 4/9 is not half
+  expect({.temperature = 1.0f, .top_k = 2, .top_p = 0.55f},
+         {0, 0, 1, 0});  // 4/7 of two are enough; top-p first would keep 4 and 3, and top-k both
   expect({.temperature = 1.0f, .top_p = 1e-6f}, {0, 0, 1, 0});
   expect({.temperature = 1e-6f}, {0, 0, 1, 0});
 }
@@ -98,6 +100,17 @@ TEST(Sampler, GreedyTakesTheFirstOfEqualsAndSeedsRepeat) {
   EXPECT_THROW(sampler.choose(std::vector<float>{1.0f, std::nanf("")}, {}, 0), core::Error);
   EXPECT_THROW(validate({.temperature = -1.0f}), core::Error);
   EXPECT_THROW(validate({.top_p = 0.0f}), core::Error);
+}
+
+// What the bound says of SmolLM2.
+TEST(Bound, WritingIsReading) {
+  const double weights = 135e6 * 5 / 8, position = 2 * 30 * 3 * 64 * 4, rate = 20e9;
+  EXPECT_EQ(position, 46'080);
+  EXPECT_NEAR(rate / weights, 237, 1);
+  EXPECT_NEAR(rate / (weights + 2000 * position), 113, 1);
+  EXPECT_NEAR(weights / position, 1831, 1);  // where the two are equal
+  EXPECT_NEAR(8 * rate / (weights + 8 * 2000 * position), 194,
+              1);  // eight at once share the weights
 }
 
 // Generate as the slow way does, stop where told, reuse what is known.

@@ -138,6 +138,24 @@ TEST(LinearBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
   }
 }
 
+// A tile of r rows by v vectors: v loads and r broadcasts feed r v multiply-adds; r v sums, the v
+// vectors and one broadcast live in registers at a time.
+constexpr int loads(int r, int v) {
+  return r + v;
+}
+constexpr int registers(int r, int v) {
+  return r * v + v + 1;
+}
+
+TEST(Tile, LoadsAndRegisters) {
+  EXPECT_EQ(loads(6, 2), 8);
+  EXPECT_EQ(registers(6, 2), 15);
+  EXPECT_EQ(loads(4, 3), 7);  // one load less, and the sixteenth and last register of AVX2
+  EXPECT_EQ(registers(4, 3), 16);
+  EXPECT_EQ(loads(1, 12), 13);  // more loads than products: memory decides
+  EXPECT_EQ(registers(1, 12), 25);
+}
+
 // Norms go back.
 TEST(NormBackward, AgreesWithDoublesOnAnyNumberOfThreads) {
   for (const std::int64_t c : {3, 8, 19, 200}) {  // with fewer, nothing but rounding would be left

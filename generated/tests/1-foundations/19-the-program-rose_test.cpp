@@ -38,6 +38,11 @@
 #include <variant>
 #include <vector>
 
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "rose/app/cli.h"
 #include "rose/app/engine_commands.h"
 #include "rose/app/engine_options.h"
@@ -72,6 +77,38 @@ TEST(Cli, TextThatIsNotUtf8IsRefusedWithItsPlace) {
     EXPECT_EQ(error.argument(), "argument 2");
     EXPECT_NE(error.message().find("byte 3 (0xe9)"), std::string::npos);
   }
+}
+
+// Starts a process that runs `action`; returns its number and how it ended.
+std::pair<pid_t, int> ended(void (*action)()) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    action();
+    ::_exit(99);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return {child, status};
+}
+
+TEST(Exec, KeepsNumberSignalAndStatus) {
+  const auto [replaced, status] = ended([] {
+    // Exits with 7 when its number is that of the process that was started.
+    const std::string script = "test $$ = " + std::to_string(::getpid()) + " && exit 7";
+    ::execl("/bin/sh", "sh", "-c", script.c_str(), nullptr);
+  });
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_TRUE(
+      WIFSIGNALED(ended([] { ::execl("/bin/sh", "sh", "-c", "kill -INT $$", nullptr); }).second));
+}
+
+TEST(Exec, AParentSeesANumberInstead) {
+  const auto [parent, status] = ended([] {
+    const int inner = std::system("kill -INT $$");  // a child of this process, and not this process
+    ::_exit(WIFSIGNALED(inner) ? 0 : 1);
+  });
+  EXPECT_FALSE(WIFSIGNALED(status));  // the shell above is told that all went well
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace
