@@ -322,6 +322,12 @@ TEST(Utf8, EveryCodePointSurvives) {
             Code::invalid_argument);
 }
 
+TEST(Utf8, SpellsAsByHand) {
+  std::string text;
+  append_utf8(text, 0xE9);
+  EXPECT_EQ(text, "\xC3\xA9");
+}
+
 TEST(Utf8, EveryThreeBytesAreJudged) {
   std::array<int, 5> valid{};
   std::string text(3, '\0');

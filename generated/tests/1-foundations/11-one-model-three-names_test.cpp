@@ -83,6 +83,36 @@ TEST(Names, HalvesAndPairsRotateAlike) {
   }
 }
 
+// A permutation forgotten on both sides shows with distance, on one side at once.
+TEST(Names, AForgottenPermutationShowsWithDistance) {
+  constexpr std::size_t width = 64, half = width / 2;
+  std::mt19937 bits(3);
+  std::normal_distribution<double> draw;
+  std::vector<double> q(width), k(width);
+  for (double& x : q) x = draw(bits);
+  for (double& x : k) x = draw(bits);
+  const auto as_filed = [](const std::vector<double>& x) {
+    std::vector<double> y(width);
+    for (std::size_t r = 0; r < width; ++r) {
+      y[static_cast<std::size_t>(paired_row(static_cast<std::int64_t>(r), width))] = x[r];
+    }
+    return y;
+  };
+  const auto score = [](std::vector<double> query, const std::vector<double>& key,
+                        double distance) {
+    double sum = 0;
+    for (std::size_t j = 0; j < half; ++j) {  // turn the query in halves, as a Llama does
+      const double angle = distance / std::pow(10000.0, static_cast<double>(j) / half);
+      const double c = std::cos(angle), s = std::sin(angle), x = query[j], y = query[j + half];
+      sum += (x * c - y * s) * key[j] + (x * s + y * c) * key[j + half];
+    }
+    return sum;
+  };
+  EXPECT_NEAR(score(as_filed(q), as_filed(k), 0), score(q, k, 0), 1e-9);
+  EXPECT_GT(std::fabs(score(as_filed(q), as_filed(k), 100) - score(q, k, 100)), 1);
+  EXPECT_GT(std::fabs(score(as_filed(q), k, 0) - score(q, k, 0)), 1);
+}
+
 // Published models have their published sizes.
 Config config_of(const std::string& json) {
   return parse_hf_config(core::as_object(core::parse_json(json, "test"), "test"));
