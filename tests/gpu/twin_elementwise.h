@@ -22,7 +22,8 @@ struct Elements {
   Input input(float scale = 1) { return fuzz.input(rows, cols, dtype, scale); }
   Output output() { return fuzz.output(rows, cols, dtype); }
   template <class F>
-  void expect(const Output& output, const char* name, F&& f) {  // f(row, col) -> pair of reference and bound
+  void expect(const Output& output, const char* name,
+              F&& f) {  // f(row, col) -> pair of reference and bound
     std::vector<double> reference, bounds;
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t c = 0; c < cols; ++c) {
@@ -45,7 +46,8 @@ inline void twin_add(Fuzz& fuzz) {
   const Input a = e.input(), b = e.input();
   const Output out = e.output();
   add(a.view(), b.view(), out.view(), {});
-  e.expect(out, "sum", [&](std::int64_t r, std::int64_t c) { return Bounded(a.at(r, c) + b.at(r, c), 0.0); });
+  e.expect(out, "sum",
+           [&](std::int64_t r, std::int64_t c) { return Bounded(a.at(r, c) + b.at(r, c), 0.0); });
 }
 
 inline void twin_silu_multiply(Fuzz& fuzz) {
@@ -111,7 +113,8 @@ inline void twin_gelu(Fuzz& fuzz) {
   e.expect(dx, "dx", [&](std::int64_t r, std::int64_t c) {
     const double z = x.at(r, c);
     // the slope's derivative is bounded by 1.2, and s (1 - s) falls faster than any power grows
-    return Bounded(dy.at(r, c) * gelu_slope_value(z, kind), std::abs(dy.at(r, c)) * (4 + std::abs(z)) * 4 * fast_unit);
+    return Bounded(dy.at(r, c) * gelu_slope_value(z, kind),
+                   std::abs(dy.at(r, c)) * (4 + std::abs(z)) * 4 * fast_unit);
   });
 }
 
@@ -129,10 +132,11 @@ inline void twin_cast(Fuzz& fuzz) {
 
 inline void twin_cast_stochastic(Fuzz& fuzz) {
   const std::int64_t rows = fuzz.size(40), cols = fuzz.size(3000);
-  const RoundingKey key{.seed = fuzz.below(1000) * 0x100000001ull,
-                        .step = fuzz.below(1 << 30),
-                        .parameter = fuzz.below(400),
-                        .first_element = fuzz.coin() ? 8ll * fuzz.below(1 << 30) : fuzz.below(1 << 30)};
+  const RoundingKey key{
+      .seed = fuzz.below(1000) * 0x100000001ull,
+      .step = fuzz.below(1 << 30),
+      .parameter = fuzz.below(400),
+      .first_element = fuzz.coin() ? 8ll * fuzz.below(1 << 30) : fuzz.below(1 << 30)};
   const Input x = fuzz.input(rows, cols, DType::f32);
   const Output y = fuzz.output(rows, cols, DType::bf16);
   cast_stochastic(x.view(), key, y.view(), {});

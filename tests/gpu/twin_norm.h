@@ -23,10 +23,12 @@ struct NormDraw {
   Output output() { return fuzz.output(rows, heads * cols, dtype); }
   std::int64_t count() const { return rows * heads; }
   std::span<const float> row(const std::vector<float>& values, std::int64_t r) const {
-    return std::span(values).subspan(static_cast<std::size_t>(r * cols), static_cast<std::size_t>(cols));
+    return std::span(values).subspan(static_cast<std::size_t>(r * cols),
+                                     static_cast<std::size_t>(cols));
   }
   void expect(const Output& output, std::span<const float> expected, const char* name) {
-    expect_same_bits(output.matrix.values(), expected, std::string(name) + " of (" + fuzz.drawn() + ")");
+    expect_same_bits(output.matrix.values(), expected,
+                     std::string(name) + " of (" + fuzz.drawn() + ")");
     output.matrix.expect_guards(name);
   }
   Fuzz& fuzz;
@@ -40,21 +42,23 @@ struct NormDraw {
 struct NormRows {
   std::vector<float> sum, y, mean, inv;
 };
-inline NormRows norm_rows(const NormDraw& n, const std::vector<float>& x, const std::vector<float>* residual,
-                          bool centre) {
+inline NormRows norm_rows(const NormDraw& n, const std::vector<float>& x,
+                          const std::vector<float>* residual, bool centre) {
   NormRows out{x, std::vector<float>(x.size()), {}, {}};
   if (residual != nullptr) {
     for (std::size_t i = 0; i < x.size(); ++i) out.sum[i] = rounded(x[i] + (*residual)[i], n.dtype);
   }
   for (std::int64_t r = 0; r < n.count(); ++r) {
-    const auto y = std::span(out.y).subspan(static_cast<std::size_t>(r * n.cols), static_cast<std::size_t>(n.cols));
+    const auto y = std::span(out.y).subspan(static_cast<std::size_t>(r * n.cols),
+                                            static_cast<std::size_t>(n.cols));
     if (centre) {
-      const auto [mean, inv] = reference::layernorm_row(n.row(out.sum, r), n.weight.values(), n.bias.values(), n.eps,
-                                                        n.dtype, y);
+      const auto [mean, inv] = reference::layernorm_row(n.row(out.sum, r), n.weight.values(),
+                                                        n.bias.values(), n.eps, n.dtype, y);
       out.mean.push_back(mean);
       out.inv.push_back(inv);
     } else {
-      out.inv.push_back(reference::rmsnorm_row(n.row(out.sum, r), n.weight.values(), n.eps, n.dtype, y));
+      out.inv.push_back(
+          reference::rmsnorm_row(n.row(out.sum, r), n.weight.values(), n.eps, n.dtype, y));
     }
   }
   return out;
@@ -71,7 +75,8 @@ inline void twin_norm(Fuzz& fuzz) {
   if (n.heads > 1) {
     rmsnorm_heads(x.view(), w, n.eps, y.view(), inv.as<float>(), {});
   } else if (centre && with_residual) {
-    add_layernorm(x.view(), residual.view(), w, b, n.eps, sum.view(), y.view(), mean.as<float>(), inv.as<float>(), {});
+    add_layernorm(x.view(), residual.view(), w, b, n.eps, sum.view(), y.view(), mean.as<float>(),
+                  inv.as<float>(), {});
   } else if (centre) {
     layernorm(x.view(), w, b, n.eps, y.view(), mean.as<float>(), inv.as<float>(), {});
   } else if (with_residual) {
@@ -79,11 +84,14 @@ inline void twin_norm(Fuzz& fuzz) {
   } else {
     rmsnorm(x.view(), w, n.eps, y.view(), inv.as<float>(), {});
   }
-  const NormRows expected = norm_rows(n, x.values(), with_residual ? &residual.values() : nullptr, centre);
+  const NormRows expected =
+      norm_rows(n, x.values(), with_residual ? &residual.values() : nullptr, centre);
   n.expect(y, expected.y, "norm");
   if (with_residual) n.expect(sum, expected.sum, "residual sum");
-  expect_same_bits(inv.values<float>(), expected.inv, "inverse deviations of (" + fuzz.drawn() + ")");
-  if (centre) expect_same_bits(mean.values<float>(), expected.mean, "means of (" + fuzz.drawn() + ")");
+  expect_same_bits(inv.values<float>(), expected.inv,
+                   "inverse deviations of (" + fuzz.drawn() + ")");
+  if (centre)
+    expect_same_bits(mean.values<float>(), expected.mean, "means of (" + fuzz.drawn() + ")");
 }
 
 inline void twin_norm_backward(Fuzz& fuzz) {
@@ -95,32 +103,38 @@ inline void twin_norm_backward(Fuzz& fuzz) {
   const Buffer inv = Buffer::of(std::span<const float>(forward.inv));
   const Buffer mean = Buffer::of(std::span<const float>(forward.mean));
   const std::vector<float> begin = random_values(n.cols, 5);
-  const Buffer dweight = Buffer::of(std::span<const float>(begin)), dbias = Buffer::of(std::span<const float>(begin));
+  const Buffer dweight = Buffer::of(std::span<const float>(begin)),
+               dbias = Buffer::of(std::span<const float>(begin));
   const Buffer workspace(norm_backward_workspace(n.count(), n.cols));
   const Matrix add = with_add ? past.view() : Matrix{};
   if (n.heads > 1) {
-    rmsnorm_heads_backward(x.view(), n.weight.view(), inv.as<float>(), dy.view(), dx.view(), dweight.as<float>(),
-                           workspace.workspace(), {});
+    rmsnorm_heads_backward(x.view(), n.weight.view(), inv.as<float>(), dy.view(), dx.view(),
+                           dweight.as<float>(), workspace.workspace(), {});
   } else if (centre) {
-    layernorm_backward(x.view(), n.weight.view(), mean.as<float>(), inv.as<float>(), dy.view(), add, dx.view(),
-                       dweight.as<float>(), dbias.as<float>(), workspace.workspace(), {});
+    layernorm_backward(x.view(), n.weight.view(), mean.as<float>(), inv.as<float>(), dy.view(), add,
+                       dx.view(), dweight.as<float>(), dbias.as<float>(), workspace.workspace(),
+                       {});
   } else {
-    rmsnorm_backward(x.view(), n.weight.view(), inv.as<float>(), dy.view(), add, dx.view(), dweight.as<float>(),
-                     workspace.workspace(), {});
+    rmsnorm_backward(x.view(), n.weight.view(), inv.as<float>(), dy.view(), add, dx.view(),
+                     dweight.as<float>(), workspace.workspace(), {});
   }
   const auto cols = static_cast<std::size_t>(n.cols);
-  std::vector<double> reference, bounds, dw(begin.begin(), begin.end()), db = dw, dw_abs(cols), db_abs(cols);
+  std::vector<double> reference, bounds, dw(begin.begin(), begin.end()), db = dw, dw_abs(cols),
+                                                                         db_abs(cols);
   const double chain = gamma(8.0 * static_cast<double>((n.cols + 2047) / 2048) + 16);
   for (std::int64_t r = 0; r < n.count(); ++r) {
     const auto at = static_cast<std::size_t>(r);
     const double inverse = forward.inv[at], centre_of_row = centre ? forward.mean[at] : 0.0f;
     double g_mean = 0, gh_mean = 0, g_abs = 0, gh_abs = 0;
-    const auto hat = [&](std::size_t c) { return (n.row(x.values(), r)[c] - centre_of_row) * inverse; };
+    const auto hat = [&](std::size_t c) {
+      return (n.row(x.values(), r)[c] - centre_of_row) * inverse;
+    };
     const auto d = [&](std::size_t c) { return double{n.row(dy.values(), r)[c]}; };
     for (std::size_t c = 0; c < cols; ++c) {
       const double g = d(c) * n.weight.values()[c];
       g_mean += g / static_cast<double>(cols), g_abs += std::abs(g) / static_cast<double>(cols);
-      gh_mean += g * hat(c) / static_cast<double>(cols), gh_abs += std::abs(g * hat(c)) / static_cast<double>(cols);
+      gh_mean += g * hat(c) / static_cast<double>(cols),
+          gh_abs += std::abs(g * hat(c)) / static_cast<double>(cols);
       dw[c] += d(c) * hat(c), dw_abs[c] += std::abs(d(c) * hat(c));
       db[c] += d(c), db_abs[c] += std::abs(d(c));
     }
@@ -131,8 +145,9 @@ inline void twin_norm_backward(Fuzz& fuzz) {
       const double other = with_add ? double{n.row(past.values(), r)[c]} : 0.0;
       reference.push_back(value + other);
       // x - mean may cancel: its rounding is relative to the difference, which is exact in the reference's inputs
-      bounds.push_back(std::abs(inverse) * (8 * 0x1p-24 * (std::abs(g) + g_abs + std::abs(h) * gh_abs) +
-                                            chain * (g_abs + std::abs(h) * gh_abs)));
+      bounds.push_back(std::abs(inverse) *
+                       (8 * 0x1p-24 * (std::abs(g) + g_abs + std::abs(h) * gh_abs) +
+                        chain * (g_abs + std::abs(h) * gh_abs)));
     }
   }
   fuzz.expect(dx, reference, bounds, "dx");
@@ -141,8 +156,10 @@ inline void twin_norm_backward(Fuzz& fuzz) {
     dw_abs[c] = rows_chain * (dw_abs[c] + std::abs(double{begin[c]}));
     db_abs[c] = rows_chain * (db_abs[c] + std::abs(double{begin[c]}));
   }
-  expect_close(dweight.values<float>(), dw, dw_abs, DType::f32, "dweight of (" + fuzz.drawn() + ")");
-  if (centre) expect_close(dbias.values<float>(), db, db_abs, DType::f32, "dbias of (" + fuzz.drawn() + ")");
+  expect_close(dweight.values<float>(), dw, dw_abs, DType::f32,
+               "dweight of (" + fuzz.drawn() + ")");
+  if (centre)
+    expect_close(dbias.values<float>(), db, db_abs, DType::f32, "dbias of (" + fuzz.drawn() + ")");
 }
 
 }  // namespace rose::kernels::gpu

@@ -1,5 +1,6 @@
 // One line per operation: its name, how many cases to draw, its twin.
 #include "twin_elementwise.h"
+#include "twin_linear.h"
 #include "twin_norm.h"
 #include "twin_scores.h"
 #include "twins.h"
@@ -12,6 +13,7 @@ ROSE_TWIN(silu_multiply_backward, 20, twin_silu_multiply_backward)
 ROSE_TWIN(gelu, 30, twin_gelu)
 ROSE_TWIN(cast, 30, twin_cast)
 ROSE_TWIN(cast_stochastic, 30, twin_cast_stochastic)
+ROSE_TWIN(linear, 150, twin_linear)
 ROSE_TWIN(norm, 80, twin_norm)
 ROSE_TWIN(norm_backward, 60, twin_norm_backward)
 ROSE_TWIN(softmax, 40, twin_softmax)

@@ -39,6 +39,9 @@ Clocks read_clocks() {
 Bandwidth measure_bandwidth() {
   no_cuda("measuring the bandwidth");
 }
+void fill_random(const Buffer&, DType, std::uint32_t) {
+  no_cuda("filling memory");
+}
 #endif
 
 Timing time_launches(const Launch& side, const TimingOptions& options) {

@@ -203,4 +203,36 @@ Bandwidth measure_bandwidth() {
           .write = sweep_rate<false, true>(from, to)};
 }
 
+// Fill memory with random numbers.
+namespace {
+
+template <class T>
+__global__ void fill(T* to, std::int64_t count, std::uint32_t seed) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += step) {
+    std::uint32_t h =
+        static_cast<std::uint32_t>(i) * 2654435761u ^ static_cast<std::uint32_t>(i >> 32) ^ seed;
+    h = (h ^ h >> 16) * 0x7feb352du;
+    h = (h ^ h >> 15) * 0x846ca68bu;
+    h ^= h >> 16;
+    to[i] = from_float<T>(static_cast<float>(static_cast<std::int32_t>(h)) * 0x1p-31f);
+  }
+}
+
+template <class T>
+void fill_all(const Buffer& buffer, std::uint32_t seed) {
+  fill<<<1024, 256>>>(buffer.as<T>(), static_cast<std::int64_t>(buffer.bytes() / sizeof(T)), seed);
+}
+
+}  // namespace
+
+void fill_random(const Buffer& buffer, DType dtype, std::uint32_t seed) {
+  if (buffer.bytes() == 0) return;
+  if (dtype == DType::bf16) fill_all<__nv_bfloat16>(buffer, seed);
+  if (dtype == DType::f16) fill_all<__half>(buffer, seed);
+  if (dtype == DType::f32) fill_all<float>(buffer, seed);
+  ROSE_LAUNCH_CHECK("fill_random");
+}
+
 }  // namespace rose::kernels::gpu

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "rose/kernels/gpu/buffer.h"
 #include "rose/kernels/gpu/roofline.h"
 #include "rose/kernels/gpu/stream.h"
 
@@ -60,5 +61,8 @@ struct Bandwidth {
   double read = 0, copy = 0, write = 0;  ///< a copy counts what it reads and what it writes
 };
 Bandwidth measure_bandwidth();
+
+/// Fills with uniform random numbers in [-1, 1): nothing is timed on zeros. bf16, f16 or f32.
+void fill_random(const Buffer& buffer, DType dtype, std::uint32_t seed);
 
 }  // namespace rose::kernels::gpu
