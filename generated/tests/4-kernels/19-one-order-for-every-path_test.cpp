@@ -168,7 +168,9 @@ TEST(SelfTest, SaysWhatItFound) {
   test.cases.push_back({"small", "M 2", 10, 3});
   EXPECT_FALSE(test.canonical());
   EXPECT_EQ(test.summary(), "not canonical: 3 of 20 outputs differ, first in small, M 2");
-  if (!available()) EXPECT_THROW(self_test(Extent::brief), core::Error);
+  if (!available()) {
+    EXPECT_THROW(self_test(Extent::brief), core::Error);
+  }
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ struct LinearArguments {
   Matrix x, w;
   const void* bias = nullptr;  ///< [w.rows]
   float scale = 1;
-  Matrix residual;  ///< may be y
+  Matrix residual = {};  ///< may be y
   Matrix y;
 };
 
