@@ -98,6 +98,15 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/kv_cache.cu
   rose/kernels/gpu/kv_cache.cuh
   rose/kernels/gpu/kv_cache.h
+  rose/kernels/gpu/linear.cpp
+  rose/kernels/gpu/linear.cuh
+  rose/kernels/gpu/linear.h
+  rose/kernels/gpu/linear_f32.cu
+  rose/kernels/gpu/linear_general.cu
+  rose/kernels/gpu/linear_library.cu
+  rose/kernels/gpu/linear_measure.cu
+  rose/kernels/gpu/linear_paths.h
+  rose/kernels/gpu/linear_small.cu
   rose/kernels/gpu/norm.cpp
   rose/kernels/gpu/norm.cu
   rose/kernels/gpu/norm.h
@@ -108,6 +117,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/roofline.h
   rose/kernels/gpu/rows.cuh
   rose/kernels/gpu/runtime.cu
+  rose/kernels/gpu/self_test.cpp
+  rose/kernels/gpu/self_test.cu
+  rose/kernels/gpu/self_test.h
   rose/kernels/gpu/softmax.cpp
   rose/kernels/gpu/softmax.cu
   rose/kernels/gpu/softmax.h
@@ -138,6 +150,7 @@ set(ROSE_OUTPUTS
   rose/kernels/softmax.cpp
   rose/kernels/softmax.h
   rose/kernels/targets.h
+  rose/kernels/tensor_core.h
   rose/kernels/view.h
   rose/model/backward.cpp
   rose/model/backward.h
@@ -276,10 +289,12 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/03-reduction
   4-kernels/07-softmax
   4-kernels/08-norms
+  4-kernels/10-the-linear-layer
   4-kernels/12-attention-forward
   4-kernels/13-attention-backward
   4-kernels/14-kv-cache-and-paged-decode
-  4-kernels/16-fused-cross-entropy)
+  4-kernels/16-fused-cross-entropy
+  4-kernels/19-one-order-for-every-path)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -296,6 +311,8 @@ set(ROSE_BENCHES
   attn-fwd-d64-causal-4k
   cpu-decode-smollm2
   cross-entropy
+  gemm-bf16-shapes
+  numerics-contract
   paged-decode-64x4k
   rmsnorm-backward
   rmsnorm-residual
@@ -309,6 +326,8 @@ set(ROSE_LINKS_attn-fwd-d64-causal-1k cuda)
 set(ROSE_LINKS_attn-fwd-d64-causal-4k cuda)
 set(ROSE_LINKS_cpu-decode-smollm2 torch)
 set(ROSE_LINKS_cross-entropy cuda)
+set(ROSE_LINKS_gemm-bf16-shapes cuda)
+set(ROSE_LINKS_numerics-contract cuda)
 set(ROSE_LINKS_paged-decode-64x4k cuda)
 set(ROSE_LINKS_rmsnorm-backward cuda)
 set(ROSE_LINKS_rmsnorm-residual cuda)
@@ -323,10 +342,12 @@ set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
 set(ROSE_LINKS_4-kernels/02-elementwise cuda)
 set(ROSE_LINKS_4-kernels/07-softmax cuda)
 set(ROSE_LINKS_4-kernels/08-norms cuda)
+set(ROSE_LINKS_4-kernels/10-the-linear-layer cuda)
 set(ROSE_LINKS_4-kernels/12-attention-forward cuda)
 set(ROSE_LINKS_4-kernels/13-attention-backward cuda)
 set(ROSE_LINKS_4-kernels/14-kv-cache-and-paged-decode cuda)
 set(ROSE_LINKS_4-kernels/16-fused-cross-entropy cuda)
+set(ROSE_LINKS_4-kernels/19-one-order-for-every-path cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-bwd-d128-causal-8k.cpp
@@ -336,6 +357,8 @@ set(ROSE_FILES
   bench/attn-fwd-d64-causal-4k.cpp
   bench/cpu-decode-smollm2.cpp
   bench/cross-entropy.cpp
+  bench/gemm-bf16-shapes.cpp
+  bench/numerics-contract.cpp
   bench/paged-decode-64x4k.cpp
   bench/rmsnorm-backward.cpp
   bench/rmsnorm-residual.cpp
@@ -447,6 +470,15 @@ set(ROSE_FILES
   rose/kernels/gpu/kv_cache.cu
   rose/kernels/gpu/kv_cache.cuh
   rose/kernels/gpu/kv_cache.h
+  rose/kernels/gpu/linear.cpp
+  rose/kernels/gpu/linear.cuh
+  rose/kernels/gpu/linear.h
+  rose/kernels/gpu/linear_f32.cu
+  rose/kernels/gpu/linear_general.cu
+  rose/kernels/gpu/linear_library.cu
+  rose/kernels/gpu/linear_measure.cu
+  rose/kernels/gpu/linear_paths.h
+  rose/kernels/gpu/linear_small.cu
   rose/kernels/gpu/norm.cpp
   rose/kernels/gpu/norm.cu
   rose/kernels/gpu/norm.h
@@ -457,6 +489,9 @@ set(ROSE_FILES
   rose/kernels/gpu/roofline.h
   rose/kernels/gpu/rows.cuh
   rose/kernels/gpu/runtime.cu
+  rose/kernels/gpu/self_test.cpp
+  rose/kernels/gpu/self_test.cu
+  rose/kernels/gpu/self_test.h
   rose/kernels/gpu/softmax.cpp
   rose/kernels/gpu/softmax.cu
   rose/kernels/gpu/softmax.h
@@ -487,6 +522,7 @@ set(ROSE_FILES
   rose/kernels/softmax.cpp
   rose/kernels/softmax.h
   rose/kernels/targets.h
+  rose/kernels/tensor_core.h
   rose/kernels/view.h
   rose/model/backward.cpp
   rose/model/backward.h
@@ -624,7 +660,9 @@ set(ROSE_FILES
   tests/4-kernels/03-reduction_test.cpp
   tests/4-kernels/07-softmax_test.cpp
   tests/4-kernels/08-norms_test.cpp
+  tests/4-kernels/10-the-linear-layer_test.cpp
   tests/4-kernels/12-attention-forward_test.cpp
   tests/4-kernels/13-attention-backward_test.cpp
   tests/4-kernels/14-kv-cache-and-paged-decode_test.cpp
-  tests/4-kernels/16-fused-cross-entropy_test.cpp)
+  tests/4-kernels/16-fused-cross-entropy_test.cpp
+  tests/4-kernels/19-one-order-for-every-path_test.cpp)
