@@ -1,7 +1,7 @@
 # The verbs of RoseLLM. `make help` prints them. Everything that is made lands in build/, which is safe to delete.
 #
 # Variables: JOBS (all cores), PRESET (cpu), CTEST (further ctest arguments), ROSE_CACHE (where set-up keeps what it
-# downloads), SETUP=0 (skip set-up).
+# downloads), SETUP=0 (skip set-up), BASE_URL and ISSUES (where the site will stand, and where its readers report problems).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -26,8 +26,8 @@ help: ## what can be made
 	@echo "RoseLLM: a book that is also a program."
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-.PHONY: setup-build setup-test
-setup-build setup-test: setup-%:
+.PHONY: setup-site setup-build setup-test
+setup-site setup-build setup-test: setup-%:
 	@[ "$(SETUP)" = 0 ] || scripts/setup.sh --profile $*
 
 .PHONY: $(TANGLE)
@@ -35,6 +35,28 @@ $(TANGLE):
 	@[ -f build/tangle/build.ninja ] || cmake -S tangle -B build/tangle -G Ninja -DCMAKE_BUILD_TYPE=Release \
 	  -DCMAKE_CXX_COMPILER_LAUNCHER="$$(command -v ccache)" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(CURDIR)/build/bin" >/dev/null
 	@ninja -C build/tangle -j $(JOBS) --quiet tangle
+
+# The weaver is a target of the same project, asked for only where the site is made: it needs libraries, the tangler none.
+WEAVE := build/bin/weave
+SITE_VENV := $${ROSE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/rosellm}/venv-site
+BASE_URL ?=
+ISSUES ?=
+
+.PHONY: $(WEAVE)
+$(WEAVE): $(TANGLE)
+	@grep -qs '^WEAVE:BOOL=ON' build/tangle/CMakeCache.txt || cmake -S tangle -B build/tangle -DWEAVE=ON >/dev/null
+	@ninja -C build/tangle -j $(JOBS) --quiet weave
+
+.PHONY: site
+site: setup-site $(WEAVE) ## render the book into build/site (needs neither LibTorch nor a GPU toolkit)
+	@$(TANGLE) emit --quiet
+	@$(TANGLE) book-json | $(WEAVE) --python $(SITE_VENV)/bin/python --pagefind $$(echo $(SITE_VENV)/lib/python3*/site-packages/pagefind_bin/pagefind) \
+	  --commit "$$(git rev-parse --short HEAD 2>/dev/null)" --base-url "$(BASE_URL)" --issues "$(ISSUES)"
+
+.PHONY: site-serve
+site-serve: site ## render the book and serve it on http://localhost:8000
+	@echo "http://localhost:$${PORT:-8000}/ (ctrl-c ends it)"
+	@python3 -m http.server --directory build/site --bind 127.0.0.1 "$${PORT:-8000}" >/dev/null 2>&1
 
 .PHONY: tangle
 tangle: setup-build $(TANGLE) ## turn the chapters into generated/
@@ -77,7 +99,7 @@ bench-gpu: setup-test tangle ## run and record the benches that need a GPU
 	@$(PYTHON) benchmarks/run.py --tree build/cuda --gpu
 
 .PHONY: check
-check: setup-test build ## find drift, broken links, wrong numbers, format and lint errors
+check: setup-test build site ## find drift, broken links, wrong numbers, format and lint errors
 	@scripts/check.sh 2>&1 | { $(RESOLVE); }
 
 .PHONY: demo

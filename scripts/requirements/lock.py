@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Rewrites build.txt, test.txt and vocabularies.txt: every package pinned, with the hashes of its wheels for the Pythons below.
+"""Rewrites build.txt, test.txt, vocabularies.txt, site.txt, browser.txt and axe.txt: every package pinned, with the hashes of its wheels for the Pythons below.
 
-    python3 scripts/requirements/lock.py [NAME==VERSION ...]
+    python3 scripts/requirements/lock.py [--only-site] [NAME==VERSION ...]
 
 Asks pip to resolve the .in files without installing anything. The arguments add constraints. Needs pip 23 or later.
 """
@@ -71,10 +71,23 @@ def lock(name, constraints, deps, elsewhere=()):
     return [f"{package}=={version}" for (package, version) in pins if len(versions[package]) == 1]
 
 
+def pinned(name):
+    """The pins that NAME.txt holds now."""
+    lines = (HERE / f"{name}.txt").read_text().splitlines()
+    return [line.split(" ")[0] for line in lines if "==" in line and "python_version" not in line]
+
+
 def main():
-    pins = lock("build", sys.argv[1:], deps=False)
-    lock("test", sys.argv[1:] + pins, deps=True, elsewhere=pins)
-    lock("vocabularies", sys.argv[1:], deps=False)
+    given = [argument for argument in sys.argv[1:] if argument != "--only-site"]
+    if "--only-site" in sys.argv[1:]:
+        pins = pinned("build") + pinned("test")
+    else:
+        pins = lock("build", given, deps=False)
+        pins += lock("test", given + pins, deps=True, elsewhere=pins)
+        lock("vocabularies", given, deps=False)
+    lock("site", given, deps=False)
+    lock("browser", given + pins, deps=True, elsewhere=pins)
+    lock("axe", given, deps=False)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+// Code on a page: cards of chunks, whole files.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "book.h"
+#include "names.h"
+
+namespace weave {
+
+/// The page that shows an output as a whole.
+std::string page_of_file(std::string_view path);
+
+/// The page of a file that is no output but that a page links to.
+std::string page_of_source(std::string_view path);
+
+/// Where a part of a chunk stands, from the site's root.
+std::string place_of(const Book& book, const Chunk& chunk, std::uint32_t part);
+
+class CodeWriter {
+ public:
+  CodeWriter(const Book& book, const Names& names) : book_(book), names_(names) {}
+
+  /// A fence of a chapter, as a card when it is a chunk.
+  std::string card(const Chapter& chapter, const Fence& fence);
+
+  /// A listing without a name.
+  std::string listing(std::string_view body, std::string_view language) const;
+
+  /// The lines of a file with their numbers, each leading to its chapter.
+  std::string file(const Output& output, std::string_view bytes, std::string_view page) const;
+  std::string plain_file(std::string_view path, std::string_view bytes) const;
+
+  /// Chunks that use a name, collected while cards were written.
+  const std::map<const Name*, std::set<std::uint32_t>>& uses() const { return uses_; }
+
+ private:
+  struct Links {
+    std::string_view page;              ///< null view: no links
+    std::uint32_t chunk = Fence::none;  ///< whose own names are not linked
+    std::map<const Name*, std::set<std::uint32_t>>* uses = nullptr;
+  };
+
+  void highlighted(std::string& out, std::string_view code, std::string_view language, const Links* links) const;
+  void body(std::string& out, const Chapter& chapter, const Fence& fence, const std::string& page, const Links* links,
+            int depth) const;
+  void reference(std::string& out, const Reference& reference, std::string_view line, const std::string& page,
+                 int depth) const;
+  std::string caption(const Fence& fence, const std::string& page) const;
+  std::string footer(const Fence& fence, const std::string& page) const;
+  std::string changes(const Fence& fence) const;
+
+  const Book& book_;
+  const Names& names_;
+  std::map<const Name*, std::set<std::uint32_t>> uses_;
+};
+
+}  // namespace weave

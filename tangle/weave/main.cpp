@@ -1,0 +1,220 @@
+// weave: renders the book as a site, from what `tangle book-json` says of it.
+//
+//   book.json ─▶ chapters ─ Pandoc ─▶ trees ─ labels, mathematics, filter ─▶ trees ─ Pandoc ─▶ pages ─▶ build/site
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <thread>
+
+#include "ast.h"
+#include "cache.h"
+#include "code.h"
+#include "files.h"
+#include "filter.h"
+#include "html.h"
+#include "labels.h"
+#include "math.h"
+#include "names.h"
+#include "pages.h"
+#include "pandoc.h"
+#include "process.h"
+#include "publish.h"
+
+namespace weave {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string book_json = "-", out = "build/site", cache = "build/weave", generated = "generated", only, python,
+              pagefind;
+  Settings settings;
+  bool timings = false;
+  unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
+};
+
+class Clock {
+ public:
+  explicit Clock(bool shown) : shown_(shown) {}
+  void lap(const char* what) {
+    const auto now = std::chrono::steady_clock::now();
+    if (shown_)
+      std::fprintf(stderr, "weave: %-12s %6.0f ms\n", what,
+                   std::chrono::duration<double, std::milli>(now - last_).count());
+    last_ = now;
+  }
+
+ private:
+  bool shown_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+std::string read_input(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::optional<std::string> bytes = tangle::read_file(path);
+  if (!bytes) throw std::runtime_error(path + ": cannot be read");
+  return std::move(*bytes);
+}
+
+json::array references_of(const Stores& stores, const std::vector<std::string>& keys) {
+  json::array found;
+  for (const std::string& key : keys) {
+    const auto entry = stores.references.find(key);
+    if (entry == stores.references.end()) continue;
+    json::object csl = entry->second;
+    csl.erase("note");  // the annotation is ours, not part of the reference
+    found.push_back(std::move(csl));
+  }
+  return found;
+}
+
+bool failed(const tangle::Diagnostics& diagnostics) {
+  std::cerr << diagnostics.rendered(tangle::MessageFormat::gcc);
+  return diagnostics.failed();
+}
+
+void add_assets(Site& site, const std::string& templates) {
+  for (const std::string_view name : {"style.css", "site.js", "figures.js", "icon.svg"})
+    if (auto bytes = tangle::read_file(templates + "/" + std::string(name)))
+      site["assets/" + std::string(name)] = std::move(*bytes);
+}
+
+void add_files(Site& site, const Options& options, const Pages& pages, const Book& book, const CodeWriter& code,
+               const Linker& linker) {
+  for (const Output& output : book.outputs) {
+    if (output.kind == "list") continue;
+    const std::string path = page_of_file(output.path);
+    const std::string bytes = tangle::read_file(options.generated + "/" + output.path).value_or("");
+    site[path] = pages.framed(path, output.path, "The file " + output.path,
+                              "<header class=\"head\"><h1 class=\"path\">" + escaped(output.path) + "</h1></header>" +
+                                  code.file(output, bytes, path));
+  }
+  for (const std::string& file : linker.files()) {
+    const std::string path = page_of_source(file);
+    site[path] = pages.framed(path, file, "The file " + file,
+                              "<header class=\"head\"><h1 class=\"path\">" + escaped(file) + "</h1></header>" +
+                                  code.plain_file(file, tangle::read_file(file).value_or("")));
+  }
+  for (const std::string& file : linker.copies())
+    site["figures/" + fs::path(file).filename().string()] = tangle::read_file(file).value_or("");
+}
+
+/// Fonts cut down to the characters that the pages use, and the search index: other people's programs, run in the new folder.
+void finish(const Options& options, const std::string& folder) {
+  const std::string python = options.python.empty() ? "python3" : options.python;
+  const Finished fonts =
+      run_program({python, options.settings.templates + "/fonts.py", folder, options.cache + "/fonts"}, {}, {});
+  if (fonts.status != 0) throw std::runtime_error("the fonts could not be made:\n" + fonts.error);
+  if (options.pagefind.empty()) return;
+  const Finished search = run_program({options.pagefind, "--site", folder, "--quiet"}, {}, {});
+  if (search.status != 0)
+    throw std::runtime_error("the search index could not be made (" + options.pagefind + "):\n" + search.error);
+}
+
+int weave(const Options& options) {
+  Clock clock(options.timings);
+  tangle::Diagnostics diagnostics;
+  Book book;
+  read_book(book, read_input(options.book_json));
+  Stores stores;
+  read_stores(stores, diagnostics);
+  check_prerequisites(book, diagnostics);
+  if (failed(diagnostics)) return 1;
+  clock.lap("stores");
+
+  const Cache cache(options.cache);
+  const Pandoc pandoc(cache, find_pandoc(), book.reader);
+  std::vector<json::value> trees(book.chapters.size());
+  in_parallel(trees.size(), options.jobs,
+              [&](std::size_t c) { trees[c] = pandoc.read(book.chapters[c].source->text); });
+  clock.lap("read");
+
+  Labels labels;
+  Math math(cache, options.settings.templates + "/katex.mjs");
+  for (std::size_t c = 0; c < trees.size(); ++c) {
+    labels.read(book, book.chapters[c], trees[c].at("blocks"), diagnostics);
+    collect_math(trees[c].at("blocks"), math);
+  }
+  math.render();
+  clock.lap("mathematics");
+
+  Names names;
+  names.read(book, options.generated);
+  clock.lap("names");
+
+  Linker linker(book, labels);
+  CodeWriter code(book, names);
+  const Workshop workshop{book, stores, labels, math, linker, code, diagnostics, false};
+  std::vector<Page> pages;
+  for (std::size_t c = 0; c < trees.size(); ++c)
+    pages.push_back(filter(workshop, book.chapters[c], std::move(trees[c])));
+  if (failed(diagnostics)) return 1;
+  clock.lap("filter");
+
+  std::vector<std::string> bodies(pages.size());
+  std::string works;
+  in_parallel(pages.size() + 1, options.jobs, [&](std::size_t c) {
+    if (c < pages.size()) {
+      bodies[c] = pandoc.html(pages[c].tree, references_of(stores, pages[c].cited));
+      return;
+    }
+    std::vector<std::string> all;
+    for (const auto& [key, entry] : stores.references) all.push_back(key);
+    works = pandoc.bibliography(references_of(stores, all));
+  });
+  clock.lap("write");
+
+  Site site;
+  const Pages frames(book, stores, options.settings);
+  for (std::size_t c = 0; c < pages.size(); ++c) {
+    const Chapter& chapter = book.chapters[c];
+    site[chapter.page()] = frames.chapter(chapter, pages[c], bodies[c]);
+    site[chapter.name + ".md"] = chapter.source->text;
+  }
+  site["index.html"] = frames.home(pages);
+  add_indexes(site, frames, book, stores, names, code, pages);
+  add_bibliography(site, frames, book, stores, pages, works);
+  add_files(site, options, frames, book, code, linker);
+  add_assets(site, options.settings.templates);
+  if (!options.settings.base_url.empty()) site["sitemap.xml"] = sitemap(site, options.settings.base_url);
+  site["llms.txt"] = llms_txt(book, options.settings.base_url);
+  clock.lap("assemble");
+
+  publish(site, options.out, [&](const std::string& folder) { finish(options, folder); });
+  clock.lap("publish");
+  std::printf("weave: %zu chapters, %zu pages, %zu formulas in %s\n", book.chapters.size(), site.size(), math.count(),
+              options.out.c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace weave
+
+int main(int argc, char** argv) {
+  weave::Options options;
+  CLI::App app("Renders the book as a site. Run it in the root of the checkout.");
+  app.add_option("book.json", options.book_json, "what `tangle book-json` prints; - is standard input");
+  app.add_option("--out", options.out, "the folder of the site")->capture_default_str();
+  app.add_option("--cache", options.cache, "where results are kept")->capture_default_str();
+  app.add_option("--generated", options.generated, "where the chapters were tangled to")->capture_default_str();
+  app.add_option("--site", options.settings.templates, "templates, styles and scripts")->capture_default_str();
+  app.add_option("--base-url", options.settings.base_url,
+                 "where the site will stand; without it, it works in any folder");
+  app.add_option("--issues", options.settings.issues, "where readers report problems");
+  app.add_option("--commit", options.settings.commit, "the commit that the pages name");
+  app.add_option("--python", options.python, "a Python with fonttools, to cut fonts down");
+  app.add_option("--pagefind", options.pagefind, "Pagefind's program; without it there is no search");
+  app.add_option("-j,--jobs", options.jobs, "threads")->capture_default_str();
+  app.add_flag("--timings", options.timings, "say how long each step takes");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return weave::weave(options);
+  } catch (const std::exception& error) {
+    std::cerr << "weave: error: " << error.what() << "\n";
+    return 1;
+  }
+}
