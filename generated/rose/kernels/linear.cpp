@@ -156,31 +156,65 @@ HWY_AFTER_NAMESPACE();
 #include <fmt/format.h>
 
 #include "rose/core/error.h"
+#include "rose/kernels/panel_linear.h"
 
 namespace rose::kernels {
 
-// Check the shapes and split the columns over the threads.
-HWY_EXPORT(linear_range);
+// Refuse shapes that do not fit.
+namespace {
 
-void linear(std::span<const float> x, std::int64_t m, const MatrixView& w, const float* bias,
-            std::span<float> y, core::ThreadPool& pool) {
+void check(std::span<const float> x, std::int64_t m, const Projection& p) {
   const auto fits = [](std::size_t size, std::int64_t rows, std::int64_t cols) {
     return rows >= 0 && cols >= 0 &&
            size == static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
   };
-  if (!fits(x.size(), m, w.cols) || !fits(y.size(), m, w.rows)) {
+  if (!fits(x.size(), m, p.w.cols) || !fits(p.y.size(), m, p.w.rows)) {
     throw core::Error(
         core::Code::invalid_argument,
         fmt::format("x holds {} and y {} values for {} rows through a [{}, {}] matrix", x.size(),
-                    y.size(), m, w.rows, w.cols))
+                    p.y.size(), m, p.w.rows, p.w.cols))
         .in("linear");
   }
-  const std::int64_t work = std::max<std::int64_t>(1, m * w.cols);
+}
+
+}  // namespace
+
+// Split what lies in rows over the threads, and leave panels to their own kernel.
+HWY_EXPORT(linear_range);
+
+void linear(std::span<const float> x, std::int64_t m, std::span<const Projection> projections,
+            core::ThreadPool& pool) {
+  std::int64_t columns = 0, work = 1;
+  bool panels = false;
+  for (const Projection& p : projections) {
+    check(x, m, p);
+    if (p.w.panels != nullptr) {
+      panels = true;
+      continue;
+    }
+    columns += p.w.rows;
+    work = std::max(work, m * p.w.cols);
+  }
+  if (panels) panel_linear(x, m, projections, pool);
   const std::int64_t grain =
       std::max<std::int64_t>(4, 65'536 / work);  // a few microseconds at least
-  pool.for_range(w.rows, grain, [&](std::int64_t begin, std::int64_t end) {
-    HWY_DYNAMIC_DISPATCH(linear_range)(x.data(), m, w, bias, y.data(), begin, end);
+  pool.for_range(columns, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (const Projection& p : projections) {
+      if (p.w.panels != nullptr) continue;
+      const std::int64_t from = std::max<std::int64_t>(begin, 0), to = std::min(end, p.w.rows);
+      if (from < to)
+        HWY_DYNAMIC_DISPATCH(linear_range)(x.data(), m, p.w, p.bias, p.y.data(), from, to);
+      begin -= p.w.rows;
+      end -= p.w.rows;
+    }
   });
+}
+
+// Offer the short forms.
+void linear(std::span<const float> x, std::int64_t m, const MatrixView& w, const float* bias,
+            std::span<float> y, core::ThreadPool& pool) {
+  const Projection only{.w = w, .bias = bias, .y = y};
+  linear(x, m, std::span(&only, 1), pool);
 }
 
 void add(std::span<float> x, std::span<const float> y, core::ThreadPool& pool) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "rose/core/error.h"
 #include "rose/kernels/activation.h"
@@ -232,9 +233,12 @@ void forward(const WeightSet& weights, const Batch& batch, const kernels::KvView
               keep.attn_norm_inv, pool);
     const std::span<float> q_raw = keep.q_raw.empty() ? q : keep.q_raw,
                            k_raw = keep.k_raw.empty() ? k : keep.k_raw;
-    kernels::linear(normed, tokens, layer.q, layer.q_bias, q_raw, pool);
-    kernels::linear(normed, tokens, layer.k, layer.k_bias, k_raw, pool);
-    kernels::linear(normed, tokens, layer.v, layer.v_bias, v, pool);
+    const std::array<kernels::Projection, 3> qkv{{
+        {.w = layer.q, .bias = layer.q_bias, .y = q_raw},
+        {.w = layer.k, .bias = layer.k_bias, .y = k_raw},
+        {.w = layer.v, .bias = layer.v_bias, .y = v},
+    }};
+    kernels::linear(normed, tokens, qkv, pool);
     if (config.qk_norm) {
       const std::size_t d = count(config.head_dim);
       kernels::rmsnorm(q_raw, tokens * config.heads, {layer.q_norm, d}, config.norm_eps, q,
@@ -268,10 +272,14 @@ void forward(const WeightSet& weights, const Batch& batch, const kernels::KvView
               keep.ffn_norm_inv, pool);
     const std::span<float> up = place(keep.up, ws.up, config.ffn);
     const std::span<float> activated = saved != nullptr ? keep.activated : up;
-    kernels::linear(read, tokens, layer.up, layer.up_bias, up, pool);
-    if (layer.gate.data != nullptr) {
-      const std::span<float> gate = place(keep.gate, ws.gate, config.ffn);
-      kernels::linear(read, tokens, layer.gate, layer.gate_bias, gate, pool);
+    const bool gated = layer.gate.data != nullptr;
+    const std::span<float> gate = gated ? place(keep.gate, ws.gate, config.ffn) : std::span<float>();
+    const std::array<kernels::Projection, 2> widened{{
+        {.w = layer.up, .bias = layer.up_bias, .y = up},
+        {.w = layer.gate, .bias = layer.gate_bias, .y = gate},
+    }};
+    kernels::linear(read, tokens, std::span(widened).first(gated ? 2 : 1), pool);
+    if (gated) {
       kernels::silu_multiply(gate, up, activated, pool);
     } else {
       kernels::gelu(

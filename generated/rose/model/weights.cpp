@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "rose/core/error.h"
+#include "rose/core/parallel.h"
 #include "rose/core/rng.h"
+#include "rose/kernels/panels.h"
 #include "rose/kernels/quant.h"
 #include "rose/model/files/checkpoint.h"
 #include "rose/model/files/names.h"
@@ -33,6 +35,21 @@ std::span<float> Parameter::f32() const {
   }
   return {static_cast<float*>(data), static_cast<std::size_t>(elements)};
 }
+
+// Arrange a matrix of blocks in panels.
+namespace {
+
+/// Points w at panels of its own, in memory that the returned tensor owns; does nothing to other types.
+at::Tensor arrange(kernels::MatrixView& w) {
+  at::Tensor storage = at::empty({static_cast<std::int64_t>(kernels::panel_bytes(w))}, at::kByte);
+  if (storage.numel() == 0) return storage;
+  auto* panels = static_cast<std::byte*>(storage.data_ptr());
+  kernels::make_panels(w, panels, core::default_pool());
+  w.panels = panels;
+  return storage;
+}
+
+}  // namespace
 
 // Collect the tensors, then point every layer at its own.
 class WeightBuilder {
@@ -105,6 +122,16 @@ class WeightBuilder {
     set.norm_ = vector("norm.weight");
     set.norm_bias_ = vector("norm.bias");
     set.head_ = set.config_.tied_head ? set.embed_ : matrix("head");
+    const auto keep_panels = [&set](kernels::MatrixView& w) {
+      set.owners_.push_back(std::make_shared<at::Tensor>(arrange(w)));
+    };
+    for (LayerWeights& layer : set.layers_) {
+      for (kernels::MatrixView* w : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up,
+                                     &layer.down}) {
+        keep_panels(*w);
+      }
+    }
+    keep_panels(set.head_);
     return std::move(set_);
   }
 
