@@ -13,13 +13,11 @@
 
 namespace rose::kernels {
 
-// Share an exponent.
-float fixed_scale(float largest) {
-  if (!(largest < std::numeric_limits<float>::infinity())) return std::nanf("");
-  const float raised = largest * 1.0078125f;  // 2^23 / 1.0078125 is below fixed_highest
-  const auto exponent = std::bit_cast<std::int32_t>(raised) >> 23;  // plus 127; 255 when infinite
-  constexpr std::int32_t smallest = 27;
-  return std::bit_cast<float>((std::max(exponent, smallest) - 22) << 23);
+// Let the largest magnitude fill the range.
+FixedScale fixed_scale(float largest) {
+  if (!(largest < std::numeric_limits<float>::infinity())) return {std::nanf(""), 0.0f};
+  largest = std::max(largest, 0x1p-100f);  // so that the inverse is finite
+  return {largest / fixed_highest, fixed_highest / largest};
 }
 
 namespace {
@@ -36,12 +34,12 @@ void write_block(const float* x, FixedForm form, FixedBlock& out) {
     finite = finite && std::isfinite(x[i]);
     largest = std::max(largest, std::fabs(x[i]));
   }
-  out.scale = fixed_scale(finite ? largest : std::nanf(""));
-  const float inverse = finite ? 1.0f / out.scale : 0.0f;
+  const FixedScale unit = fixed_scale(finite ? largest : std::nanf(""));
+  out.scale = unit.scale;
   std::int32_t high[fixed_block], low[fixed_block];
   out.high = out.low = 0;
   for (std::int64_t i = 0; i < fixed_block; ++i) {
-    const auto a = finite ? static_cast<std::int32_t>(std::nearbyint(x[i] * inverse)) : 0;
+    const auto a = finite ? static_cast<std::int32_t>(std::nearbyint(x[i] * unit.inverse)) : 0;
     high[i] = (a + 128) >> 8;  // rounds down, so that what is left is in [-128, 127]
     low[i] = a - (high[i] << 8);
     out.high += high[i];
@@ -92,9 +90,10 @@ void write_block(const float* x, FixedForm form, FixedBlock& out) {
   __m128i m = _mm_max_epi32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
   m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
   m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
-  out.scale = fixed_scale(std::bit_cast<float>(_mm_cvtsi128_si32(m)));
-  const bool finite = out.scale == out.scale;
-  const __m256 inverse = _mm256_set1_ps(finite ? 1.0f / out.scale : 0.0f);
+  const FixedScale unit = fixed_scale(std::bit_cast<float>(_mm_cvtsi128_si32(m)));
+  out.scale = unit.scale;
+  const bool finite = unit.inverse != 0.0f;
+  const __m256 inverse = _mm256_set1_ps(unit.inverse);
   const __m256i half = _mm256_set1_epi32(128), all = _mm256_set1_epi32(0x808080);
   __m256i sum = _mm256_setzero_si256(), high_sum = sum;
   for (int i = 0; i < 4; ++i) {

@@ -95,69 +95,79 @@ struct Sums {
 
 /// sum += four unsigned codes of each row times four signed digits, added in pairs. The empty asm
 /// keeps the compiler from regrouping the additions, for which there are too few registers.
-HWY_INLINE void add_digits(__m256i& sum, __m256i codes, std::int32_t digits) {
-  sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, _mm256_set1_epi32(digits)));
+HWY_INLINE void add_digits(__m256i& sum, __m256i codes, __m256i digits) {
+  sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, digits));
   asm("" : "+x"(sum));
 }
 
-/// R activations against 32 codes of eight rows. Sums of sixteen bits hold a block: 16 * 15 * 128 < 2^15.
-template <int R>
-HWY_INLINE void dot_nibbles(const std::byte* codes, const FixedBlock* const* x, std::int64_t at,
-                            Sums* sums) {
+/// 32 codes of each row of P panels against R activations; the sums of a panel's R stand together.
+/// Sums of sixteen bits hold a block: 16 * 15 * 128 < 2^15.
+template <int P, int R>
+HWY_INLINE void dot_nibbles(const std::byte* const* codes, const FixedBlock* const* x,
+                            std::int64_t at, Sums* sums) {
   const __m256i mask = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1);
-  __m256i leading[R], middle[R], last[R];
+  __m256i digits[P * R][3];
   HWY_UNROLL(4)
-  for (int r = 0; r < R; ++r) leading[r] = middle[r] = last[r] = _mm256_setzero_si256();
-  HWY_UNROLL(4)
-  for (int v = 0; v < 4; ++v) {
-    __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + 32 * v));
-    const __m256i even = _mm256_and_si256(w, mask);
-    w = _mm256_and_si256(_mm256_srli_epi16(w, 4), mask);
+  for (auto& of_pair : digits) {
+    for (__m256i& sum : of_pair) sum = _mm256_setzero_si256();
+  }
+  HWY_UNROLL(8)
+  for (int fours = 0; fours < 8; ++fours) {  // four codes: the low nibbles, then the high ones
+    __m256i w[P];
+    HWY_UNROLL(4)
+    for (int p = 0; p < P; ++p) {
+      w[p] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes[p] + fours / 2 * 32));
+      w[p] = _mm256_and_si256(fours % 2 == 0 ? w[p] : _mm256_srli_epi16(w[p], 4), mask);
+    }
     HWY_UNROLL(4)
     for (int r = 0; r < R; ++r) {
-      const std::int32_t* d = x[r][at].words + 8 * v;
-      add_digits(leading[r], even, d[0]);
-      add_digits(middle[r], even, d[1]);
-      add_digits(last[r], even, d[2]);
-      add_digits(leading[r], w, d[4]);
-      add_digits(middle[r], w, d[5]);
-      add_digits(last[r], w, d[6]);
+      HWY_UNROLL(4)
+      for (int i = 0; i < 3; ++i) {
+        const __m256i four = _mm256_set1_epi32(x[r][at].words[4 * fours + i]);
+        HWY_UNROLL(4)
+        for (int p = 0; p < P; ++p) add_digits(digits[p * R + r][i], w[p], four);
+      }
     }
   }
   HWY_UNROLL(4)
-  for (int r = 0; r < R; ++r) {
-    sums[r].high = _mm256_add_epi32(_mm256_madd_epi16(leading[r], _mm256_set1_epi16(256)),
-                                    _mm256_madd_epi16(middle[r], one));
-    sums[r].low = _mm256_madd_epi16(last[r], one);
+  for (int i = 0; i < P * R; ++i) {
+    sums[i].high = _mm256_add_epi32(_mm256_madd_epi16(digits[i][0], _mm256_set1_epi16(256)),
+                                    _mm256_madd_epi16(digits[i][1], one));
+    sums[i].low = _mm256_madd_epi16(digits[i][2], one);
   }
 }
 
 // Multiply signed bytes by halves.
 
 /// sum += two codes of each row times a pair of sixteen-bit halves.
-HWY_INLINE void add_pair(__m256i& sum, __m256i codes, std::int32_t pair) {
-  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(codes, _mm256_set1_epi32(pair)));
+HWY_INLINE void add_pair(__m256i& sum, __m256i codes, __m256i pair) {
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(codes, pair));
   asm("" : "+x"(sum));
 }
 
-/// R activations against G codes of eight rows, from the `from`-th of the block.
-template <int R, int G>
-HWY_INLINE void dot_bytes(const std::byte* codes, const FixedBlock* const* x, std::int64_t at,
-                          std::int64_t from, Sums* sums) {
+/// G codes of each row of P panels, from the `from`-th of the block, against R activations.
+template <int P, int R, int G>
+HWY_INLINE void dot_bytes(const std::byte* const* codes, const FixedBlock* const* x,
+                          std::int64_t at, std::int64_t from, Sums* sums) {
   HWY_UNROLL(4)
-  for (int r = 0; r < R; ++r) sums[r].high = sums[r].low = _mm256_setzero_si256();
-  HWY_UNROLL(8)
-  for (int v = 0; v < G / 4; ++v) {
-    const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + 32 * v));
-    const __m256i first = _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8);
-    const __m256i second = _mm256_srai_epi16(w, 8);
+  for (int i = 0; i < P * R; ++i) sums[i].high = sums[i].low = _mm256_setzero_si256();
+  HWY_UNROLL(16)
+  for (int pair = 0; pair < G / 2; ++pair) {  // the even bytes, then the odd ones
+    __m256i w[P];
+    HWY_UNROLL(4)
+    for (int p = 0; p < P; ++p) {
+      w[p] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes[p] + pair / 2 * 32));
+      w[p] = _mm256_srai_epi16(pair % 2 == 0 ? _mm256_slli_epi16(w[p], 8) : w[p], 8);
+    }
     HWY_UNROLL(4)
     for (int r = 0; r < R; ++r) {
-      const std::int32_t* d = x[r][at].words + from + 4 * v;
-      add_pair(sums[r].high, first, d[0]);
-      add_pair(sums[r].low, first, d[1]);
-      add_pair(sums[r].high, second, d[2]);
-      add_pair(sums[r].low, second, d[3]);
+      const std::int32_t* words = x[r][at].words + from + 2 * pair;
+      const __m256i high = _mm256_set1_epi32(words[0]), low = _mm256_set1_epi32(words[1]);
+      HWY_UNROLL(4)
+      for (int p = 0; p < P; ++p) {
+        add_pair(sums[p * R + r].high, w[p], high);
+        add_pair(sums[p * R + r].low, w[p], low);
+      }
     }
   }
 }
@@ -172,88 +182,108 @@ HWY_INLINE __m256 scales(const std::byte* at) {
   }
 }
 
-/// y[r] [8] = the dot products of R rows with a panel; row r of x begins at x[r].
+/// acc[r] += what a record of one panel contributes to R outputs of each of its rows.
 template <PanelFormat F, int R>
-void panel(const FixedBlock* const* x, const std::byte* record, std::int64_t records,
-           float (*y)[panel_rows]) {
-  __m256 acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = _mm256_setzero_ps();
-  for (std::int64_t i = 0; i < records; ++i, record += F.record_bytes()) {
-    Sums sums[R];
-    const std::int64_t at = i * F.group / fixed_block;
-    if constexpr (F.nibbles) {
-      dot_nibbles<R>(record + F.codes_at(), x, at, sums);
-    } else {
-      dot_bytes<R, static_cast<int>(F.group)>(record + F.codes_at(), x, at,
-                                              i * F.group % fixed_block, sums);
+HWY_INLINE void close(const std::byte* record, const FixedBlock* const* x, std::int64_t at,
+                      const Sums* sums, __m256* acc) {
+  const __m256 scale = scales<F>(record);
+  HWY_UNROLL(4)
+  for (int r = 0; r < R; ++r) {
+    const FixedBlock& block = x[r][at];
+    __m256i high = sums[r].high, low = sums[r].low;
+    if constexpr (F.offset != 0) {
+      high = _mm256_sub_epi32(high, _mm256_set1_epi32(F.offset * block.high));
+      low = _mm256_sub_epi32(low, _mm256_set1_epi32(F.offset * block.low));
     }
-    const __m256 scale = scales<F>(record);
-    HWY_UNROLL(4)
-    for (int r = 0; r < R; ++r) {
-      const FixedBlock& block = x[r][at];
-      __m256i high = sums[r].high, low = sums[r].low;
-      if constexpr (F.offset != 0) {
-        high = _mm256_sub_epi32(high, _mm256_set1_epi32(F.offset * block.high));
-        low = _mm256_sub_epi32(low, _mm256_set1_epi32(F.offset * block.low));
-      }
-      const __m256 dot = _mm256_fmadd_ps(_mm256_set1_ps(256.0f), _mm256_cvtepi32_ps(high),
-                                         _mm256_cvtepi32_ps(low));
-      acc[r] = _mm256_fmadd_ps(scale, _mm256_mul_ps(_mm256_set1_ps(block.scale), dot), acc[r]);
-      if constexpr (F.minimum) {
-        acc[r] = _mm256_fmadd_ps(scales<F>(record + F.scale_bytes()), _mm256_set1_ps(block.sum),
-                                 acc[r]);
-      }
+    const __m256 dot = _mm256_fmadd_ps(_mm256_set1_ps(256.0f), _mm256_cvtepi32_ps(high),
+                                       _mm256_cvtepi32_ps(low));
+    acc[r] = _mm256_fmadd_ps(scale, _mm256_mul_ps(_mm256_set1_ps(block.scale), dot), acc[r]);
+    if constexpr (F.minimum) {
+      acc[r] =
+          _mm256_fmadd_ps(scales<F>(record + F.scale_bytes()), _mm256_set1_ps(block.sum), acc[r]);
     }
   }
-  for (int r = 0; r < R; ++r) _mm256_storeu_ps(y[r], acc[r]);
+}
+
+// Walk P panels and R rows of activations together.
+
+/// y[p * R + r] [8] = the dot products of row x[r] with panel p; panels are `stride` bytes apart.
+template <PanelFormat F, int P, int R>
+void tile(const FixedBlock* const* x, const std::byte* panel, std::int64_t stride,
+          std::int64_t records, float (*y)[panel_rows]) {
+  __m256 acc[P * R];
+  for (__m256& a : acc) a = _mm256_setzero_ps();
+  for (std::int64_t i = 0; i < records; ++i, panel += F.record_bytes()) {
+    Sums sums[P * R];
+    const std::byte* codes[P];
+    HWY_UNROLL(4)
+    for (int p = 0; p < P; ++p) codes[p] = panel + p * stride + F.codes_at();
+    const std::int64_t at = i * F.group / fixed_block;
+    if constexpr (F.nibbles) {
+      dot_nibbles<P, R>(codes, x, at, sums);
+    } else {
+      constexpr int group = static_cast<int>(F.group);
+      dot_bytes<P, R, group>(codes, x, at, i * group % fixed_block, sums);
+    }
+    HWY_UNROLL(4)
+    for (int p = 0; p < P; ++p)
+      close<F, R>(panel + p * stride, x, at, sums + p * R, acc + p * R);
+  }
+  for (int i = 0; i < P * R; ++i) _mm256_storeu_ps(y[i], acc[i]);
 }
 
 }  // namespace avx2
 ROSE_END_AVX2;
 #endif
 
-// Give every panel all the rows.
+// Cover panels and rows with tiles.
 namespace {
 
-inline constexpr std::int64_t tile_rows = 4;  // rows of x that share an expanded weight
+inline constexpr std::int64_t most_rows = 4, most_panels = 2;  // of a tile
 
-/// Dot products of `rows` rows, at most tile_rows, with one panel.
+/// y[p * rows + r] [8] = row x[r] times panel p, for as many panels and rows as fit in a tile.
 template <PanelFormat F>
 void tile(const FixedBlock* const* x, std::int64_t rows, const std::byte* panel,
-          std::int64_t records, float (*y)[panel_rows]) {
+          std::int64_t panels, std::int64_t records, float (*y)[panel_rows]) {
+  const std::int64_t stride = records * F.record_bytes();
 #if ROSE_KERNELS_AVX2
   if (have_avx2()) {
-    switch (rows) {
-      case 1: return avx2::panel<F, 1>(x, panel, records, y);
-      case 4: return avx2::panel<F, 4>(x, panel, records, y);
-      default: break;
+    if (rows == 4) {
+      for (std::int64_t p = 0; p < panels; ++p)
+        avx2::tile<F, 1, 4>(x, panel + p * stride, stride, records, y + 4 * p);
+    } else if (panels == 2 && rows == 1) {
+      avx2::tile<F, 2, 1>(x, panel, stride, records, y);
+    } else {
+      for (std::int64_t i = 0; i < panels * rows; ++i)
+        avx2::tile<F, 1, 1>(x + i % rows, panel + i / rows * stride, stride, records, y + i);
     }
-    for (std::int64_t r = 0; r < rows; ++r) avx2::panel<F, 1>(x + r, panel, records, y + r);
     return;
   }
 #endif
-  for (std::int64_t r = 0; r < rows; ++r) panel_plain<F>(x[r], panel, records, y[r]);
+  for (std::int64_t i = 0; i < panels * rows; ++i)
+    panel_plain<F>(x[i % rows], panel + i / rows * stride, records, y[i]);
 }
 
 template <PanelFormat F>
 void run(const FixedBlock* x, std::int64_t m, const MatrixView& w, const float* bias, float* y,
-         std::int64_t stride, std::int64_t begin, std::int64_t end) {
+         std::int64_t begin, std::int64_t end) {
   const std::int64_t records = w.cols / F.group, blocks = w.cols / fixed_block;
   // As many rows as half of a level-2 cache holds.
   const std::int64_t pass = std::clamp<std::int64_t>(
       (1 << 18) / (blocks * static_cast<std::int64_t>(sizeof(FixedBlock)) + 1) / 4 * 4, 4, 256);
   for (std::int64_t top = 0; top < m; top += pass) {
-    for (std::int64_t p = begin; p < end; ++p) {
+    for (std::int64_t p = begin; p < end; p += most_panels) {
       const std::byte* panel = w.panels + p * records * F.record_bytes();
-      const std::int64_t n = p * panel_rows, wide = std::min(panel_rows, w.rows - n);
-      for (std::int64_t r = top; r < std::min(top + pass, m); r += tile_rows) {
-        const std::int64_t rows = std::min({tile_rows, m - r, top + pass - r});
-        const FixedBlock* at[tile_rows];
+      const std::int64_t panels = std::min(most_panels, end - p);
+      for (std::int64_t r = top; r < std::min(top + pass, m); r += most_rows) {
+        const std::int64_t rows = std::min({most_rows, m - r, top + pass - r});
+        const FixedBlock* at[most_rows];
         for (std::int64_t i = 0; i < rows; ++i) at[i] = x + (r + i) * blocks;
-        alignas(32) float dots[tile_rows][panel_rows];
-        tile<F>(at, rows, panel, records, dots);
-        for (std::int64_t i = 0; i < rows; ++i) {
-          float* to = y + (r + i) * stride + n;
+        alignas(32) float dots[most_panels * most_rows][panel_rows];
+        tile<F>(at, rows, panel, panels, records, dots);
+        for (std::int64_t i = 0; i < panels * rows; ++i) {
+          const std::int64_t n = (p + i / rows) * panel_rows, wide = std::min(panel_rows, w.rows - n);
+          float* to = y + (r + i % rows) * w.rows + n;
           for (std::int64_t j = 0; j < wide; ++j)
             to[j] = bias == nullptr ? dots[i][j] : dots[i][j] + bias[n + j];
         }
@@ -275,7 +305,7 @@ constexpr FixedForm form_of(DType dtype) {
 void multiply(const FixedBlock* x, std::int64_t m, const Projection& p, float* y,
               std::int64_t begin, std::int64_t end) {
   const auto with = [&]<PanelFormat F>() {
-    run<F>(x, m, p.w, p.bias, y, p.w.rows, begin, end);
+    run<F>(x, m, p.w, p.bias, y, begin, end);
   };
   switch (p.w.dtype) {
     case DType::q4_0: return with.operator()<panel_format(DType::q4_0)>();
@@ -294,7 +324,7 @@ void multiply(const FixedBlock* x, std::int64_t m, const Projection& p, float* y
 void panel_linear(std::span<const float> x, std::int64_t m, std::span<const Projection> projections,
                   core::ThreadPool& pool) {
   thread_local std::vector<FixedBlock> scratch[2];
-  constexpr std::int64_t most_rows = 512;  // converted at a time
+  constexpr std::int64_t at_once = 512;  // rows
   std::int64_t panels = 0, k = 0;
   bool wanted[2] = {};
   for (const Projection& p : projections) {
@@ -304,8 +334,8 @@ void panel_linear(std::span<const float> x, std::int64_t m, std::span<const Proj
     wanted[static_cast<int>(form_of(p.w.dtype))] = true;
   }
   const std::int64_t blocks = k / fixed_block;
-  for (std::int64_t top = 0; top < m && panels > 0; top += most_rows) {
-    const std::int64_t rows = std::min(most_rows, m - top);
+  for (std::int64_t top = 0; top < m && panels > 0; top += at_once) {
+    const std::int64_t rows = std::min(at_once, m - top);
     const FixedBlock* fixed[2] = {};
     for (const FixedForm form : {FixedForm::bytes, FixedForm::halves}) {
       const auto f = static_cast<std::size_t>(form);

@@ -182,14 +182,14 @@ float reference::block_dot(std::span<const float> x, DType dtype, const std::byt
     for (const float value : block) {
       if (!(std::fabs(value) <= largest)) largest = std::fabs(value);  // a NaN stays
     }
-    const float scale = fixed_scale(largest);
-    if (scale != scale) return scale;
+    const FixedScale unit = fixed_scale(largest);
+    if (unit.inverse == 0.0f) return unit.scale;
     std::int64_t sum = 0;
     for (std::int64_t from = 0; from < fixed_block; from += group) {
       std::int64_t high = 0, low = 0;
       for (std::int64_t i = from; i < from + group; ++i) {
         const auto a = static_cast<std::int64_t>(
-            std::nearbyint(static_cast<double>(block[static_cast<std::size_t>(i)]) / scale));
+            std::nearbyint(block[static_cast<std::size_t>(i)] * unit.inverse));
         const std::int64_t upper = (a + 128) >> 8;
         high += upper * (w.q[i] - w.offset);
         low += (a - 256 * upper) * (w.q[i] - w.offset);
@@ -197,10 +197,10 @@ float reference::block_dot(std::span<const float> x, DType dtype, const std::byt
       }
       const float dot =
           std::fma(256.0f, static_cast<float>(high), static_cast<float>(low));  // exact sums
-      y = std::fma(w.scale[from / 16], scale * dot, y);
+      y = std::fma(w.scale[from / 16], unit.scale * dot, y);
     }
     if (panel_format(dtype).minimum)
-      y = std::fma(w.minimum, scale * static_cast<float>(sum), y);
+      y = std::fma(w.minimum, unit.scale * static_cast<float>(sum), y);
   }
   return y;
 }
