@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   return rose::bench::run(
       argc, argv, {.metric = "rate", .unit = "tokens/s", .better = "higher"}, [&] {
         generator.reset();
-        return 512.0 / generator.generate(prompt, {.max_tokens = 1, .ignore_stop = true})
-                           .prefill_seconds;
+        return 512.0 /
+               generator.generate(prompt, {.max_tokens = 1, .ignore_stop = true}).prefill_seconds;
       });
 }

@@ -84,8 +84,7 @@ void write_block(const float* x, FixedForm form, FixedBlock& out) {
   __m256i largest = _mm256_setzero_si256();  // magnitudes are ordered as their bits are
   for (int i = 0; i < 4; ++i) {
     v[i] = _mm256_loadu_ps(x + 8 * i);
-    largest =
-        _mm256_max_epi32(largest, _mm256_castps_si256(_mm256_and_ps(v[i], magnitude)));
+    largest = _mm256_max_epi32(largest, _mm256_castps_si256(_mm256_and_ps(v[i], magnitude)));
   }
   __m128i m = _mm_max_epi32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
   m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));

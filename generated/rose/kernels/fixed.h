@@ -6,8 +6,8 @@
 
 namespace rose::kernels {
 
-inline constexpr std::int64_t fixed_block = 32;          ///< activations that share an exponent
-inline constexpr float fixed_highest = 8'355'710.0f;     ///< 127 * (256^2 + 256 + 1) - 1
+inline constexpr std::int64_t fixed_block = 32;       ///< activations that share an exponent
+inline constexpr float fixed_highest = 8'355'710.0f;  ///< 127 * (256^2 + 256 + 1) - 1
 
 /// Thirty-two activations x = scale * a: the integers a in digits of base 256, each in [-128, 127].
 /// Four consecutive activations share four words, in the form that the weights ask for:

@@ -195,8 +195,8 @@ HWY_INLINE void close(const std::byte* record, const FixedBlock* const* x, std::
       high = _mm256_sub_epi32(high, _mm256_set1_epi32(F.offset * block.high));
       low = _mm256_sub_epi32(low, _mm256_set1_epi32(F.offset * block.low));
     }
-    const __m256 dot = _mm256_fmadd_ps(_mm256_set1_ps(256.0f), _mm256_cvtepi32_ps(high),
-                                       _mm256_cvtepi32_ps(low));
+    const __m256 dot =
+        _mm256_fmadd_ps(_mm256_set1_ps(256.0f), _mm256_cvtepi32_ps(high), _mm256_cvtepi32_ps(low));
     acc[r] = _mm256_fmadd_ps(scale, _mm256_mul_ps(_mm256_set1_ps(block.scale), dot), acc[r]);
     if constexpr (F.minimum) {
       acc[r] =
@@ -226,8 +226,7 @@ void tile(const FixedBlock* const* x, const std::byte* panel, std::int64_t strid
       dot_bytes<P, R, group>(codes, x, at, i * group % fixed_block, sums);
     }
     HWY_UNROLL(4)
-    for (int p = 0; p < P; ++p)
-      close<F, R>(panel + p * stride, x, at, sums + p * R, acc + p * R);
+    for (int p = 0; p < P; ++p) close<F, R>(panel + p * stride, x, at, sums + p * R, acc + p * R);
   }
   for (int i = 0; i < P * R; ++i) _mm256_storeu_ps(y[i], acc[i]);
 }
@@ -282,7 +281,8 @@ void run(const FixedBlock* x, std::int64_t m, const MatrixView& w, const float* 
         alignas(32) float dots[most_panels * most_rows][panel_rows];
         tile<F>(at, rows, panel, panels, records, dots);
         for (std::int64_t i = 0; i < panels * rows; ++i) {
-          const std::int64_t n = (p + i / rows) * panel_rows, wide = std::min(panel_rows, w.rows - n);
+          const std::int64_t n = (p + i / rows) * panel_rows,
+                             wide = std::min(panel_rows, w.rows - n);
           float* to = y + (r + i % rows) * w.rows + n;
           for (std::int64_t j = 0; j < wide; ++j)
             to[j] = bias == nullptr ? dots[i][j] : dots[i][j] + bias[n + j];
@@ -304,9 +304,7 @@ constexpr FixedForm form_of(DType dtype) {
 /// Rows of panels [begin, end) of one projection; x is [m, K / 32] blocks, y its rows of the product.
 void multiply(const FixedBlock* x, std::int64_t m, const Projection& p, float* y,
               std::int64_t begin, std::int64_t end) {
-  const auto with = [&]<PanelFormat F>() {
-    run<F>(x, m, p.w, p.bias, y, begin, end);
-  };
+  const auto with = [&]<PanelFormat F>() { run<F>(x, m, p.w, p.bias, y, begin, end); };
   switch (p.w.dtype) {
     case DType::q4_0: return with.operator()<panel_format(DType::q4_0)>();
     case DType::q4_1: return with.operator()<panel_format(DType::q4_1)>();

@@ -79,8 +79,7 @@ void read(const BlockQ5_K& block, int s, BlockCodes& out) {
   scales(to_float(block.d) * static_cast<float>(sub.scale),
          -(to_float(block.min) * static_cast<float>(sub.min)), out);
   const std::uint8_t* q = block.q + s / 2 * 32;
-  for (int i = 0; i < 32; ++i)
-    out.q[i] = (q[i] >> s % 2 * 4 & 15) | (block.high[i] >> s & 1) << 4;
+  for (int i = 0; i < 32; ++i) out.q[i] = (q[i] >> s % 2 * 4 & 15) | (block.high[i] >> s & 1) << 4;
 }
 
 void read(const BlockQ6_K& block, int s, BlockCodes& out) {
@@ -107,8 +106,7 @@ BlockCodes read_codes(DType dtype, const std::byte* row, std::int64_t b) {
     case DType::q5_k: read(block_at<BlockQ5_K>(row, b / 8), static_cast<int>(b % 8), codes); break;
     case DType::q6_k: read(block_at<BlockQ6_K>(row, b / 8), static_cast<int>(b % 8), codes); break;
     default:
-      throw core::Error(core::Code::unsupported,
-                        fmt::format("{} has no blocks", info(dtype).name));
+      throw core::Error(core::Code::unsupported, fmt::format("{} has no blocks", info(dtype).name));
   }
   return codes;
 }

@@ -15,7 +15,7 @@ namespace rose::kernels {
 struct MatrixView {
   const void* data = nullptr;  ///< row-major; rows are contiguous and row_bytes(dtype, cols) apart
   DType dtype = DType::f32;
-  std::int64_t rows = 0, cols = 0;  ///< a weight is [out, in]
+  std::int64_t rows = 0, cols = 0;    ///< a weight is [out, in]
   const std::byte* panels = nullptr;  ///< the same weights in another layout, or null
 
   std::size_t stride_bytes() const { return row_bytes(dtype, cols); }

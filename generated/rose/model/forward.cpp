@@ -273,7 +273,8 @@ void forward(const WeightSet& weights, const Batch& batch, const kernels::KvView
     const std::span<float> up = place(keep.up, ws.up, config.ffn);
     const std::span<float> activated = saved != nullptr ? keep.activated : up;
     const bool gated = layer.gate.data != nullptr;
-    const std::span<float> gate = gated ? place(keep.gate, ws.gate, config.ffn) : std::span<float>();
+    const std::span<float> gate =
+        gated ? place(keep.gate, ws.gate, config.ffn) : std::span<float>();
     const std::array<kernels::Projection, 2> widened{{
         {.w = layer.up, .bias = layer.up_bias, .y = up},
         {.w = layer.gate, .bias = layer.gate_bias, .y = gate},

@@ -126,8 +126,8 @@ class WeightBuilder {
       set.owners_.push_back(std::make_shared<at::Tensor>(arrange(w)));
     };
     for (LayerWeights& layer : set.layers_) {
-      for (kernels::MatrixView* w : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up,
-                                     &layer.down}) {
+      for (kernels::MatrixView* w :
+           {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
         keep_panels(*w);
       }
     }

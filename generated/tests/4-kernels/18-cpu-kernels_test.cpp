@@ -117,8 +117,12 @@ TEST(Panels, HaveTheBitsOfTheirPlainTwin) {
   core::ThreadPool one(1), three(3);
   const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
   for (const DType dtype : block_types) {
-    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 256}, {2, 8, 512}, {4, 7, 256},
-                                  {5, 17, 768}, {11, 33, 256}, {64, 9, 1536}}) {
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 256},
+                                  {2, 8, 512},
+                                  {4, 7, 256},
+                                  {5, 17, 768},
+                                  {11, 33, 256},
+                                  {64, 9, 1536}}) {
       const std::vector<float> x = draws(m * k, 5, 2.0f), bias = draws(n, 6);
       const std::vector<std::byte> rows = random_rows(dtype, n, k, 7);
       MatrixView w{.data = rows.data(), .dtype = dtype, .rows = n, .cols = k};
@@ -126,9 +130,9 @@ TEST(Panels, HaveTheBitsOfTheirPlainTwin) {
       make_panels(w, panels.data(), three);
       std::vector<float> want(at(m * n));
       for (std::int64_t i = 0; i < m * n; ++i) {
-        want[at(i)] = reference::block_dot(std::span(x).subspan(at(i / n * k), at(k)), dtype,
-                                           w.row(i % n)) +
-                      bias[at(i % n)];
+        want[at(i)] =
+            reference::block_dot(std::span(x).subspan(at(i / n * k), at(k)), dtype, w.row(i % n)) +
+            bias[at(i % n)];
       }
       w.panels = panels.data();
       on_every_target([&] {
@@ -214,13 +218,14 @@ TEST(Panels, ErrorStaysWithinTheDerivedBound) {
         for (std::size_t i = b; i < b + 32; ++i) largest = std::max(largest, std::fabs(x[i]));
         const BlockCodes codes = read_codes(dtype, at, static_cast<std::int64_t>(b / 32));
         for (std::size_t i = b; i < b + 32; ++i) {
-          const double code_size = std::fabs(double{row[i]} - double{codes.minimum}) +
-                                   std::fabs(double{codes.minimum});
+          const double code_size =
+              std::fabs(double{row[i]} - double{codes.minimum}) + std::fabs(double{codes.minimum});
           exact += double{x[i]} * double{row[i]};
           bound += double{largest} * (0x1p-22 + (4.0 + k / 32.0 * 2.0) * 0x1p-24) * code_size;
           for (int d = 1; d < 4; ++d) {  // what an activation of d digits would lose
             const double step = std::ldexp(double{fixed_scale(largest).scale}, 8 * (3 - d));
-            short_by[d] += (std::nearbyint(double{x[i]} / step) * step - double{x[i]}) * double{row[i]};
+            short_by[d] +=
+                (std::nearbyint(double{x[i]} / step) * step - double{x[i]}) * double{row[i]};
           }
         }
       }
