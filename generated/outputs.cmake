@@ -55,6 +55,9 @@ set(ROSE_OUTPUTS
   rose/kernels/attention_backward.cpp
   rose/kernels/attention_backward.h
   rose/kernels/attention_reference.h
+  rose/kernels/avx2.cpp
+  rose/kernels/avx2.h
+  rose/kernels/block_reference.h
   rose/kernels/blocks.h
   rose/kernels/cast.cpp
   rose/kernels/cast.h
@@ -70,6 +73,8 @@ set(ROSE_OUTPUTS
   rose/kernels/embedding.h
   rose/kernels/embedding_backward.cpp
   rose/kernels/embedding_backward.h
+  rose/kernels/fixed.cpp
+  rose/kernels/fixed.h
   rose/kernels/gemm-inl.h
   rose/kernels/gpu/activation.cuh
   rose/kernels/gpu/attention.cpp
@@ -141,6 +146,10 @@ set(ROSE_OUTPUTS
   rose/kernels/norm_backward.h
   rose/kernels/norm_rows.h
   rose/kernels/numerics.h
+  rose/kernels/panel_linear.cpp
+  rose/kernels/panel_linear.h
+  rose/kernels/panels.cpp
+  rose/kernels/panels.h
   rose/kernels/quant.cpp
   rose/kernels/quant.h
   rose/kernels/reference.h
@@ -294,6 +303,7 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/13-attention-backward
   4-kernels/14-kv-cache-and-paged-decode
   4-kernels/16-fused-cross-entropy
+  4-kernels/18-cpu-kernels
   4-kernels/19-one-order-for-every-path)
 set(ROSE_EXAMPLES
   e4m3-table-example)
@@ -310,6 +320,7 @@ set(ROSE_BENCHES
   attn-fwd-d64-causal-1k
   attn-fwd-d64-causal-4k
   cpu-decode-smollm2
+  cpu-prefill-smollm2
   cross-entropy
   gemm-bf16-shapes
   numerics-contract
@@ -325,6 +336,7 @@ set(ROSE_LINKS_attn-fwd-d128-causal-16k cuda)
 set(ROSE_LINKS_attn-fwd-d64-causal-1k cuda)
 set(ROSE_LINKS_attn-fwd-d64-causal-4k cuda)
 set(ROSE_LINKS_cpu-decode-smollm2 torch)
+set(ROSE_LINKS_cpu-prefill-smollm2 torch)
 set(ROSE_LINKS_cross-entropy cuda)
 set(ROSE_LINKS_gemm-bf16-shapes cuda)
 set(ROSE_LINKS_numerics-contract cuda)
@@ -347,6 +359,7 @@ set(ROSE_LINKS_4-kernels/12-attention-forward cuda)
 set(ROSE_LINKS_4-kernels/13-attention-backward cuda)
 set(ROSE_LINKS_4-kernels/14-kv-cache-and-paged-decode cuda)
 set(ROSE_LINKS_4-kernels/16-fused-cross-entropy cuda)
+set(ROSE_LINKS_4-kernels/18-cpu-kernels torch)
 set(ROSE_LINKS_4-kernels/19-one-order-for-every-path cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
@@ -356,6 +369,7 @@ set(ROSE_FILES
   bench/attn-fwd-d64-causal-1k.cpp
   bench/attn-fwd-d64-causal-4k.cpp
   bench/cpu-decode-smollm2.cpp
+  bench/cpu-prefill-smollm2.cpp
   bench/cross-entropy.cpp
   bench/gemm-bf16-shapes.cpp
   bench/numerics-contract.cpp
@@ -427,6 +441,9 @@ set(ROSE_FILES
   rose/kernels/attention_backward.cpp
   rose/kernels/attention_backward.h
   rose/kernels/attention_reference.h
+  rose/kernels/avx2.cpp
+  rose/kernels/avx2.h
+  rose/kernels/block_reference.h
   rose/kernels/blocks.h
   rose/kernels/cast.cpp
   rose/kernels/cast.h
@@ -442,6 +459,8 @@ set(ROSE_FILES
   rose/kernels/embedding.h
   rose/kernels/embedding_backward.cpp
   rose/kernels/embedding_backward.h
+  rose/kernels/fixed.cpp
+  rose/kernels/fixed.h
   rose/kernels/gemm-inl.h
   rose/kernels/gpu/activation.cuh
   rose/kernels/gpu/attention.cpp
@@ -513,6 +532,10 @@ set(ROSE_FILES
   rose/kernels/norm_backward.h
   rose/kernels/norm_rows.h
   rose/kernels/numerics.h
+  rose/kernels/panel_linear.cpp
+  rose/kernels/panel_linear.h
+  rose/kernels/panels.cpp
+  rose/kernels/panels.h
   rose/kernels/quant.cpp
   rose/kernels/quant.h
   rose/kernels/reference.h
@@ -665,4 +688,5 @@ set(ROSE_FILES
   tests/4-kernels/13-attention-backward_test.cpp
   tests/4-kernels/14-kv-cache-and-paged-decode_test.cpp
   tests/4-kernels/16-fused-cross-entropy_test.cpp
+  tests/4-kernels/18-cpu-kernels_test.cpp
   tests/4-kernels/19-one-order-for-every-path_test.cpp)
