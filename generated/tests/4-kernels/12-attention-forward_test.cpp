@@ -123,7 +123,7 @@ TEST(AttentionPlan, CoversEveryRowAndSplitExactlyOnce) {
     };
     for (std::int64_t i = 0; i < plan.rows; ++i) {
       const auto w = item(plan.row_items, i);
-      mark(w[0], w[2], w[1], 64);
+      mark(w[0], w[2], w[1], 128);
     }
     for (std::int64_t i = 0; i < plan.splits; ++i) {
       const auto w = item(plan.split_items, i);

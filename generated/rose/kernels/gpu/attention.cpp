@@ -20,7 +20,7 @@ namespace {
 constexpr std::int64_t kAlignment = 256;  // of the workspace's parts, bytes
 constexpr std::int64_t kItemWords = 4;    // of a work item
 constexpr std::int64_t kSplitRows = 16;   // query rows of a block of the splits kernel
-constexpr std::int64_t kBlockRows = 64;   // and of the rows kernel
+constexpr std::int64_t kBlockRows = 128;  // and of an item of the rows kernels
 constexpr std::int64_t kFewRows = 64;     // up to here splits run side by side
 constexpr std::int64_t kSectionBytes =
     24 << 20;  // keys and values that the L2 keeps while blocks share them
@@ -260,12 +260,17 @@ AttentionCall begin(const AttentionPlan& plan, const Matrix& q, const Matrix& ou
 // Enqueue the kernels that the plan asks for.
 void run(const AttentionPlan& plan, AttentionCall call, Stream stream) {
 #ifdef ROSE_HAVE_CUDA
-  const auto with = [&](std::int64_t items, std::int64_t count) {
+  const auto with = [&](std::int64_t items, std::int64_t count) -> const AttentionCall& {
     call.items = call.row_offsets + items;
     call.item_count = count;
     return call;
   };
-  if (plan.rows > 0) launch_attention_rows(with(plan.row_items, plan.rows), stream.handle);
+  if (plan.rows > 0) {
+    const AttentionCall& rows = with(plan.row_items, plan.rows);
+    if (!launch_attention_warpgroups(rows, stream.handle)) {
+      launch_attention_rows(rows, stream.handle);
+    }
+  }
   if (plan.splits > 0) launch_attention_splits(with(plan.split_items, plan.splits), stream.handle);
   if (plan.merges > 0) launch_attention_merge(with(plan.merge_items, plan.merges), stream.handle);
 #else

@@ -40,6 +40,8 @@ struct AttentionCall {
 void launch_attention_rows(const AttentionCall& call, void* stream);
 void launch_attention_splits(const AttentionCall& call, void* stream);
 void launch_attention_merge(const AttentionCall& call, void* stream);
+/// Launches the kernel for Hopper, or says that it cannot: another device, another head dimension, or not wanted.
+bool launch_attention_warpgroups(const AttentionCall& call, void* stream);
 void launch_upload(const void* host, std::size_t bytes, void* device, void* stream);
 
 #ifdef __CUDACC__

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kRows = 16 * kWarps;  // query rows of a block
+constexpr int kItemRows = 128;      // and of a work item, which is two blocks
 
 // Divide shared memory.
 template <class T, int D>
@@ -44,10 +45,12 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
   extern __shared__ __align__(128) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int4 item = __ldg(reinterpret_cast<const int4*>(call.items) + blockIdx.x);
-  const int sequence = item.x, first_row = item.y, kv_head = item.z;
+  const int sequence = item.x, kv_head = item.z;
   if (sequence < 0) return;
   const Span span(call, sequence);
   const int group = call.heads / call.kv_heads, thread = static_cast<int>(threadIdx.x);
+  const int first_row = item.y + static_cast<int>(blockIdx.y) * kRows;
+  if (first_row >= span.tokens * group) return;
   const int warp = thread / 32, lane = thread % 32, g = lane / 4, quad = lane % 4;
   const int row_count = min(kRows, span.tokens * group - first_row);
   const int keys = span.limit((first_row + row_count - 1) / group);
@@ -244,7 +247,8 @@ void launch(const AttentionCall& call, cudaStream_t stream) {
   constexpr int bytes = sizeof(RowsShared<T, D>);
   static_assert(bytes <= 227 * 1024);
   allow_shared_memory(attend_rows<T, D>, bytes);
-  attend_rows<T, D><<<static_cast<unsigned>(call.item_count), kThreads, bytes, stream>>>(call);
+  const dim3 blocks(static_cast<unsigned>(call.item_count), kItemRows / kRows);
+  attend_rows<T, D><<<blocks, kThreads, bytes, stream>>>(call);
   ROSE_LAUNCH_CHECK("attention");
 }
 

@@ -1,0 +1,480 @@
+// Attention, 128 query rows to a block, on Hopper's warpgroup instructions.
+
+#include "rose/kernels/gpu/attention.cuh"
+#include "rose/kernels/gpu/cuda.cuh"
+
+namespace rose::kernels::gpu {
+namespace {
+
+constexpr int kGroups = 2, kGroupThreads = 128;  // warpgroups that compute; one more fetches
+constexpr int kConsumers = kGroups * kGroupThreads, kThreads = kConsumers + kGroupThreads;
+constexpr int kRows = 64 * kGroups;
+constexpr int kTile = numerics::key_tile;
+constexpr int kStages = 2;
+
+// Multiply 64 rows at once, from shared memory or registers.
+template <class T>
+struct Warpgroup;
+
+#define ROSE_WARPGROUP_PRODUCTS(ROSE_TYPES)                                                        \
+  static __device__ __forceinline__ void multiply(float(&d)[16][4], std::uint64_t a,               \
+                                                  std::uint64_t b, int add) {                      \
+    asm volatile(                                                                                  \
+        "{.reg .pred p; setp.ne.b32 p, %66, 0; "                                                   \
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." ROSE_TYPES                                  \
+        " {"                                                                                       \
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"           \
+        "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,"             \
+        "%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,"             \
+        "%60,%61,%62,%63"                                                                          \
+        "}, %64, %65, p, 1, 1, 0, 0;}"                                                             \
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),               \
+          "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),               \
+          "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]),               \
+          "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),               \
+          "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]),               \
+          "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),               \
+          "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]),               \
+          "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]),               \
+          "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]),          \
+          "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]), "+f"(d[12][0]), "+f"(d[12][1]),          \
+          "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]),          \
+          "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),          \
+          "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])                           \
+        : "l"(a), "l"(b), "r"(add));                                                               \
+  }                                                                                                \
+  static __device__ __forceinline__ void multiply_add(                                             \
+      float(&d)[16][4], const std::uint32_t(&a)[4], std::uint64_t b) {                             \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." ROSE_TYPES                         \
+                 " {"                                                                              \
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"  \
+                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,"    \
+                 "%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,"    \
+                 "%60,%61,%62,%63"                                                                 \
+                 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"                                       \
+                 : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),      \
+                   "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),      \
+                   "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]),      \
+                   "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),      \
+                   "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]),      \
+                   "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),      \
+                   "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]),      \
+                   "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]),      \
+                   "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), \
+                   "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]), "+f"(d[12][0]), "+f"(d[12][1]), \
+                   "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), \
+                   "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), \
+                   "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])                  \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
+  }                                                                                                \
+  static __device__ __forceinline__ void multiply_add(float(&d)[8][4], const std::uint32_t(&a)[4], \
+                                                      std::uint64_t b) {                           \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." ROSE_TYPES                          \
+                 " {"                                                                              \
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"  \
+                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"                                         \
+                 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                                       \
+                 : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),      \
+                   "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),      \
+                   "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]),      \
+                   "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),      \
+                   "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]),      \
+                   "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),      \
+                   "+f"(d[7][2]), "+f"(d[7][3])                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
+  }
+template <>
+struct Warpgroup<__nv_bfloat16> {
+  ROSE_WARPGROUP_PRODUCTS("bf16.bf16")
+};
+template <>
+struct Warpgroup<__half> {
+  ROSE_WARPGROUP_PRODUCTS("f16.f16")
+};
+
+__device__ __forceinline__ void warpgroup_arrive() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void warpgroup_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int Pending>
+__device__ __forceinline__ void warpgroup_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
+/// The compiler may not move reads or writes of these registers across this point.
+template <int N>
+__device__ __forceinline__ void pin(float (&d)[N][4]) {
+  ROSE_UNROLL()
+  for (int j = 0; j < N; ++j) {
+    asm volatile("" : "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])::"memory");
+  }
+}
+template <int N>
+__device__ __forceinline__ void pin(std::uint32_t (&a)[N][4]) {
+  ROSE_UNROLL()
+  for (int j = 0; j < N; ++j) {
+    asm volatile("" : "+r"(a[j][0]), "+r"(a[j][1]), "+r"(a[j][2]), "+r"(a[j][3])::"memory");
+  }
+}
+
+// Tiles as the warpgroup instruction reads them.
+
+/// Rows x D elements as D / 64 slabs of [Rows][64]; the 16-byte chunks of a row are permuted by the row's low bits.
+template <class T, int D, int Rows>
+struct Swizzled {
+  T at[Rows * D];
+
+  static __device__ __forceinline__ int offset(int row, int d) {
+    return d / 64 * (Rows * 64) + row * 64 + ((d % 64 / 8) ^ (row & 7)) * 8;
+  }
+  /// Describes the operand that begins `bytes` into the tile. Rows in groups of 8 are 1,024 bytes apart.
+  __device__ __forceinline__ std::uint64_t describe(unsigned bytes) const {
+    constexpr std::uint64_t swizzle_128 = std::uint64_t{1} << 62;
+    constexpr std::uint64_t slab = Rows * 128 / 16, eight_rows = 1024 / 16;
+    const std::uint64_t address = (shared_address(at) + bytes) >> 4 & 0x3fff;
+    return address | slab << 16 | eight_rows << 32 | swizzle_128;
+  }
+  /// Depth of 16 columns from 16 kk on; rows from `row` (a multiple of 8).
+  __device__ __forceinline__ std::uint64_t by_columns(int row, int kk) const {
+    return describe(static_cast<unsigned>(kk / 4 * (Rows * 128) + row * 128 + kk % 4 * 32));
+  }
+  /// Depth of 16 rows from 16 kk on, transposed.
+  __device__ __forceinline__ std::uint64_t by_rows(int kk) const {
+    return describe(static_cast<unsigned>(kk * 16 * 128));
+  }
+};
+
+template <class T, int D>
+struct WarpgroupShared {
+  Swizzled<T, D, kRows> queries;
+  Swizzled<T, D, kTile> keys[kStages], values[kStages];
+  float closed[D / 2 * kConsumers];  // the merged splits' O, element i of a thread at [i][thread]
+  int row[2][kTile];                 // which key rows a tile is made of
+  std::uint64_t full_keys[kStages], full_values[kStages];    // a tile has arrived
+  std::uint64_t empty_keys[kStages], empty_values[kStages];  // nobody reads it any more
+};
+
+// Barriers that copies and readers arrive at.
+__device__ __forceinline__ void barrier_begin(std::uint64_t& barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals)
+               : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(std::uint64_t& barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
+}
+/// Arrives when all copies that this thread has issued so far are complete.
+__device__ __forceinline__ void barrier_arrive_after_copies(std::uint64_t& barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&barrier))
+               : "memory");
+}
+__device__ __forceinline__ void barrier_wait(std::uint64_t& barrier, int parity) {
+  asm volatile(
+      "{.reg .pred p;\n"
+      "wait: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
+      "@p bra done;\n"
+      "bra wait;\n"
+      "done: }" ::"r"(shared_address(&barrier)),
+      "r"(parity)
+      : "memory");
+}
+/// Copies are ordinary writes, the matrix unit reads through another path: order the two.
+__device__ __forceinline__ void order_copies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// Waits for the other threads of a set of whole warps.
+__device__ __forceinline__ void gather_threads(int name, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
+// The warpgroup that fetches.
+template <class T, int D>
+__device__ __forceinline__ void fetch_all(const AttentionCall& call, WarpgroupShared<T, D>& shared,
+                                          int sequence, int kv_head, int keys) {
+  const int thread = static_cast<int>(threadIdx.x) - kConsumers;
+  const T* const k = static_cast<const T*>(call.k) + kv_head * call.head_step;
+  const T* const v = static_cast<const T*>(call.v) + kv_head * call.head_step;
+  const int tiles = (keys + kTile - 1) / kTile;
+  const auto fetch = [&](T* to, const T* from, std::int64_t stride, const int* rows) {
+    constexpr int chunks = D / 8;
+    ROSE_UNROLL(4)
+    for (int c = 0; c < kTile * chunks / kGroupThreads; ++c) {
+      const int index = c * kGroupThreads + thread, j = index / chunks, d = index % chunks * 8;
+      const int row = rows[j];
+      copy_async_16(shared_address(to + Swizzled<T, D, kTile>::offset(j, d)),
+                    from + (row < 0 ? 0 : row) * stride + d, row < 0 ? 0 : 16);
+    }
+  };
+  for (int t = 0; t < tiles; ++t) {
+    const int stage = t % kStages, lap = t / kStages;
+    int* const rows = shared.row[t & 1];
+    rows[thread] = key_row(call, sequence, kv_head, t * kTile + thread, keys);
+    gather_threads(1, kGroupThreads);
+    if (lap > 0) barrier_wait(shared.empty_keys[stage], (lap - 1) & 1);
+    fetch(shared.keys[stage].at, k, call.key_stride, rows);
+    barrier_arrive_after_copies(shared.full_keys[stage]);
+    if (lap > 0) barrier_wait(shared.empty_values[stage], (lap - 1) & 1);
+    fetch(shared.values[stage].at, v, call.value_stride, rows);
+    barrier_arrive_after_copies(shared.full_values[stage]);
+  }
+  copy_async_commit();
+  copy_async_wait<0>();
+}
+
+// Bring the queries of one warpgroup.
+template <class T, int D>
+__device__ __forceinline__ void fetch_queries(const AttentionCall& call,
+                                              WarpgroupShared<T, D>& shared, const Span& span,
+                                              int first_row, int row_count, int kv_head) {
+  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads,
+            base = static_cast<int>(threadIdx.x) / kGroupThreads * 64;
+  const int group = call.heads / call.kv_heads;
+  constexpr int chunks = D / 8;
+  for (int c = thread; c < 64 * chunks; c += kGroupThreads) {
+    const int row = base + c / chunks, d = c % chunks * 8, r = first_row + row;
+    const bool there = row < row_count;
+    const std::int64_t token = span.first_token + (there ? r / group : 0);
+    const T* const from = static_cast<const T*>(call.q) + token * call.q_stride +
+                          (kv_head * group + (there ? r % group : 0)) * D + d;
+    copy_async_16(shared_address(shared.queries.at + Swizzled<T, D, kRows>::offset(row, d)), from,
+                  there ? 16 : 0);
+  }
+  copy_async_commit();
+  copy_async_wait<0>();
+  order_copies();
+  gather_threads(2 + static_cast<int>(threadIdx.x) / kGroupThreads, kGroupThreads);
+}
+
+// A warpgroup that computes: scores of the next tile while this one's values are multiplied.
+template <class T, int D>
+__device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShared<T, D>& shared,
+                                        const Span& span, int first_row, int row_count, int kv_head,
+                                        int keys) {
+  using Group = Warpgroup<T>;
+  const int thread = static_cast<int>(threadIdx.x), warpgroup = thread / kGroupThreads;
+  const int lane = thread % 32, g = lane / 4, quad = lane % 4, group = call.heads / call.kv_heads;
+  const int first = warpgroup * 64 + thread % kGroupThreads / 32 * 16 + g;  // and first + 8
+  fetch_queries<T, D>(call, shared, span, first_row, row_count, kv_head);
+  int limit[2];
+  ROSE_UNROLL()
+  for (int h = 0; h < 2; ++h) {
+    const int row = first + 8 * h;
+    limit[h] = row < row_count ? span.limit((first_row + row) / group) : 0;
+  }
+  // Every row of this warpgroup sees all keys before this one.
+  const int last_row = warpgroup * 64 + 63;
+  const int seen_by_all =
+      last_row < row_count ? span.limit((first_row + warpgroup * 64) / group) : 0;
+  const int tiles = (keys + kTile - 1) / kTile, tiles_per_split = call.split / kTile;
+
+  float s[kTile / 8][4], open[D / 8][4] = {};
+  std::uint32_t p[kTile / 16][4];
+  float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+  float closed_max[2] = {-INFINITY, -INFINITY}, closed_sum[2] = {};
+
+  const auto begin_scores = [&](int t) {
+    barrier_wait(shared.full_keys[t % kStages], t / kStages & 1);
+    order_copies();
+    warpgroup_arrive();
+    ROSE_UNROLL()
+    for (int kk = 0; kk < D / 16; ++kk) {
+      Group::multiply(s, shared.queries.by_columns(warpgroup * 64, kk),
+                      shared.keys[t % kStages].by_columns(0, kk), kk > 0);
+    }
+    warpgroup_commit();
+  };
+  const auto begin_values = [&](int t) {
+    barrier_wait(shared.full_values[t % kStages], t / kStages & 1);
+    order_copies();
+    pin(open);
+    pin(p);
+    warpgroup_arrive();
+    ROSE_UNROLL()
+    for (int kk = 0; kk < kTile / 16; ++kk) {
+      Group::multiply_add(open, p[kk], shared.values[t % kStages].by_rows(kk));
+    }
+    warpgroup_commit();
+  };
+  const auto release = [&](std::uint64_t& barrier) {
+    if (lane == 0) barrier_arrive(barrier);
+  };
+  // Mask and weigh; returns nothing but what the previous sums must be multiplied with.
+  const auto weigh = [&](int t, float(&factor)[2]) {
+    if ((t + 1) * kTile > seen_by_all) {
+      ROSE_UNROLL()
+      for (int j = 0; j < kTile / 8; ++j) {
+        ROSE_UNROLL()
+        for (int i = 0; i < 4; ++i) {
+          if (t * kTile + j * 8 + 2 * quad + i % 2 >= limit[i / 2]) s[j][i] = -INFINITY;
+        }
+      }
+    }
+    ROSE_UNROLL()
+    for (int h = 0; h < 2; ++h) {
+      const float before = max[h];
+      max[h] = fmaxf(before, largest(s, h) * call.factor);
+      const float base = anchor(max[h]);
+      factor[h] = rescale(before, base);
+      sum[h] = fmaf(sum[h], factor[h], soften(s, h, call.factor, base));
+    }
+  };
+  const auto round_weights = [&] {
+    ROSE_UNROLL()
+    for (int kk = 0; kk < kTile / 16; ++kk) {
+      p[kk][0] = pack<T>(s[2 * kk][0], s[2 * kk][1]);
+      p[kk][1] = pack<T>(s[2 * kk][2], s[2 * kk][3]);
+      p[kk][2] = pack<T>(s[2 * kk + 1][0], s[2 * kk + 1][1]);
+      p[kk][3] = pack<T>(s[2 * kk + 1][2], s[2 * kk + 1][3]);
+    }
+    pin(p);
+  };
+  float* const closed = shared.closed + thread;
+  const auto close_split = [&](bool is_first, const float(&split_max)[2],
+                               const float(&split_sum)[2]) {
+    const float total[2] = {quad_sum(split_sum[0]), quad_sum(split_sum[1])};
+    if (is_first) {
+      ROSE_UNROLL()
+      for (int i = 0; i < D / 2; ++i) closed[i * kConsumers] = open[i / 4][i % 4];
+      ROSE_UNROLL()
+      for (int h = 0; h < 2; ++h) closed_max[h] = split_max[h], closed_sum[h] = total[h];
+    } else {
+      const Merge merge[2] = {{closed_max[0], split_max[0]}, {closed_max[1], split_max[1]}};
+      ROSE_UNROLL()
+      for (int i = 0; i < D / 2; ++i) {
+        closed[i * kConsumers] = merge[i % 4 / 2](closed[i * kConsumers], open[i / 4][i % 4]);
+      }
+      ROSE_UNROLL()
+      for (int h = 0; h < 2; ++h) {
+        closed_sum[h] = merge[h](closed_sum[h], total[h]);
+        closed_max[h] = merge[h].max;
+      }
+    }
+  };
+
+  // Walk the tiles, one product ahead.
+  if (tiles > 0) {
+    float factor[2];
+    begin_scores(0);
+    warpgroup_wait<0>();
+    pin(s);
+    release(shared.empty_keys[0]);
+    weigh(0, factor);
+    round_weights();
+    for (int t = 1; t < tiles; ++t) {
+      begin_scores(t);
+      begin_values(t - 1);
+      warpgroup_wait<1>();
+      pin(s);
+      release(shared.empty_keys[t % kStages]);
+      const bool boundary = t % tiles_per_split == 0;
+      const float split_max[2] = {max[0], max[1]}, split_sum[2] = {sum[0], sum[1]};
+      if (boundary) {
+        ROSE_UNROLL()
+        for (int h = 0; h < 2; ++h) max[h] = -INFINITY, sum[h] = 0.0f;
+      }
+      weigh(t, factor);
+      warpgroup_wait<0>();
+      pin(open);
+      pin(p);
+      release(shared.empty_values[(t - 1) % kStages]);
+      if (boundary) {
+        close_split(t == tiles_per_split, split_max, split_sum);
+        ROSE_UNROLL()
+        for (int i = 0; i < D / 2; ++i) open[i / 4][i % 4] = 0.0f;
+      } else {
+        ROSE_UNROLL()
+        for (int i = 0; i < D / 2; ++i) open[i / 4][i % 4] *= factor[i % 4 / 2];
+      }
+      round_weights();
+    }
+    begin_values(tiles - 1);
+    warpgroup_wait<0>();
+    pin(open);
+  }
+  close_split(tiles <= tiles_per_split, max, sum);
+  // Divide once, round once, store.
+  ROSE_UNROLL()
+  for (int h = 0; h < 2; ++h) {
+    const int row = first + 8 * h, r = first_row + row;
+    if (row >= row_count) continue;
+    const std::int64_t token = span.first_token + r / group;
+    const int head = kv_head * group + r % group;
+    const float scale = inverse(closed_sum[h]);
+    T* const out = static_cast<T*>(call.out) + token * call.out_stride + head * D;
+    ROSE_UNROLL()
+    for (int j = 0; j < D / 8; ++j) {
+      const int i = 4 * j + 2 * h;
+      *reinterpret_cast<std::uint32_t*>(out + j * 8 + 2 * quad) =
+          pack<T>(closed[i * kConsumers] * scale, closed[(i + 1) * kConsumers] * scale);
+    }
+    if (quad == 0 && call.lse != nullptr) {
+      call.lse[token * call.heads + head] = log_sum_exp(closed_max[h], closed_sum[h]);
+    }
+  }
+}
+
+// Hand out roles and registers.
+template <class T, int D>
+__global__ void __launch_bounds__(kThreads, 1) attend_warpgroups(AttentionCall call) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& shared = *reinterpret_cast<WarpgroupShared<T, D>*>(memory);
+  const int4 item = __ldg(reinterpret_cast<const int4*>(call.items) + blockIdx.x);
+  const int sequence = item.x, first_row = item.y, kv_head = item.z;
+  if (sequence < 0) return;
+  const Span span(call, sequence);
+  const int group = call.heads / call.kv_heads;
+  const int row_count = min(kRows, span.tokens * group - first_row);
+  const int keys = span.limit((first_row + row_count - 1) / group);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      barrier_begin(shared.full_keys[i], kGroupThreads);
+      barrier_begin(shared.full_values[i], kGroupThreads);
+      barrier_begin(shared.empty_keys[i], kConsumers / 32);
+      barrier_begin(shared.empty_values[i], kConsumers / 32);
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x >= kConsumers) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    fetch_all<T, D>(call, shared, sequence, kv_head, keys);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    compute<T, D>(call, shared, span, first_row, row_count, kv_head, keys);
+  }
+#else
+  __trap();  // compiled for a machine without these instructions: launch_attention_rows does not come here
+#endif
+}
+
+template <class T, int D>
+void launch(const AttentionCall& call, cudaStream_t stream) {
+  constexpr int bytes = sizeof(WarpgroupShared<T, D>);
+  static_assert(bytes <= 227 * 1024);
+  allow_shared_memory(attend_warpgroups<T, D>, bytes);
+  attend_warpgroups<T, D>
+      <<<static_cast<unsigned>(call.item_count), kThreads, bytes, stream>>>(call);
+  ROSE_LAUNCH_CHECK("attention");
+}
+
+template <class T>
+void launch(const AttentionCall& call, cudaStream_t stream) {
+  call.head_dim == 64 ? launch<T, 64>(call, stream) : launch<T, 128>(call, stream);
+}
+
+}  // namespace
+
+// Say whether this device has them.
+bool launch_attention_warpgroups(const AttentionCall& call, void* stream) {
+  if (!call.warpgroup || (call.head_dim != 64 && call.head_dim != 128)) return false;
+  int device = 0, major = 0;
+  ROSE_CUDA_CHECK(cudaGetDevice(&device));
+  ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  constexpr int hopper = 9;
+  if (major != hopper) return false;
+  auto* const s = static_cast<cudaStream_t>(stream);
+  call.half ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
+  return true;
+}
+
+}  // namespace rose::kernels::gpu
