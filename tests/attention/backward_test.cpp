@@ -86,7 +86,9 @@ struct Backward {
 /// r |dout| |out|, and by the errors of exponents. All of it is bounded by 8 r + 2 e + 4 n u times sums of magnitudes.
 std::array<double, 3> distances(const Backward& b) {
   const Heads& h = b.h;
-  const double u = std::ldexp(1.0, -24), r = std::ldexp(1.0, h.dtype == DType::bf16 ? -9 : -12);
+  const double u = std::ldexp(1.0, -24), r = std::ldexp(1.0, h.dtype == DType::bf16 ? -8 : -11);
+  // Half of the smallest number: what rounding loses of weights far below 1.
+  const double tiny = std::ldexp(1.0, h.dtype == DType::bf16 ? -134 : -25);
   const double scale = static_cast<double>(h.shape().scale);
   const std::int64_t d = h.head_dim, group = h.heads / h.kv_heads;
   const auto at = [&](const Bits& bits, std::int64_t t, std::int64_t heads, std::int64_t head,
@@ -99,7 +101,8 @@ std::array<double, 3> distances(const Backward& b) {
     const std::int64_t first = b.offsets[s], n = b.offsets[s + 1] - first;
     const auto size = static_cast<std::size_t>(n * d);
     for (std::int64_t kv = 0; kv < h.kv_heads; ++kv) {
-      std::vector<double> dk(size), dv(size), dk_size(size), dv_size(size);
+      std::vector<double> dk(size), dv(size), dk_size(size), dv_size(size), dk_tiny(size, tiny),
+          dv_tiny(size, tiny);
       double exponent = 0;
       for (std::int64_t head = kv * group; head < (kv + 1) * group; ++head) {
         for (std::int64_t i = 0; i < n; ++i) {
@@ -135,7 +138,7 @@ std::array<double, 3> distances(const Backward& b) {
                                             24 * u * largest + 16 * u);
           const double factor = 8 * r + 2 * exponent + 4 * static_cast<double>(n + d) * u;
           for (std::int64_t c = 0; c < d; ++c) {
-            double dq = 0, dq_size = 0;
+            double dq = 0, dq_size = 0, dq_tiny = tiny;
             for (std::int64_t j = 0; j <= i; ++j) {
               const auto jj = static_cast<std::size_t>(j);
               const double ds = p[jj] * (dp[jj] - delta) * scale,
@@ -143,16 +146,19 @@ std::array<double, 3> distances(const Backward& b) {
               const double key = at(b.k, first + j, h.kv_heads, kv, c);
               dq += ds * key;
               dq_size += ds_size * std::fabs(key);
+              dq_tiny += tiny * std::fabs(key) * scale;
               const auto to = static_cast<std::size_t>(j * d + c);
               const double query = at(b.q, first + i, h.heads, head, c),
                            g = at(b.dout, first + i, h.heads, head, c);
               dk[to] += ds * query;
               dk_size[to] += ds_size * std::fabs(query);
+              dk_tiny[to] += tiny * std::fabs(query) * scale;
               dv[to] += p[jj] * g;
               dv_size[to] += p[jj] * std::fabs(g);
+              dv_tiny[to] += tiny * std::fabs(g);
             }
             const double error = std::fabs(at(b.gradients.dq, first + i, h.heads, head, c) - dq);
-            const double ratio = error / (factor * dq_size + r * std::fabs(dq) + 1e-30);
+            const double ratio = error / (factor * dq_size + r * std::fabs(dq) + dq_tiny);
             worst[0] = std::max(worst[0], std::isfinite(error) ? ratio : INFINITY);
           }
         }
@@ -164,8 +170,8 @@ std::array<double, 3> distances(const Backward& b) {
           const double errors[2] = {
               std::fabs(at(b.gradients.dk, first + j, h.kv_heads, kv, c) - dk[to]),
               std::fabs(at(b.gradients.dv, first + j, h.kv_heads, kv, c) - dv[to])};
-          const double bounds[2] = {factor * dk_size[to] + r * std::fabs(dk[to]) + 1e-30,
-                                    factor * dv_size[to] + r * std::fabs(dv[to]) + 1e-30};
+          const double bounds[2] = {factor * dk_size[to] + r * std::fabs(dk[to]) + dk_tiny[to],
+                                    factor * dv_size[to] + r * std::fabs(dv[to]) + dv_tiny[to]};
           for (std::size_t i = 0; i < 2; ++i) {
             worst[1 + i] =
                 std::max(worst[1 + i], std::isfinite(errors[i]) ? errors[i] / bounds[i] : INFINITY);

@@ -181,11 +181,11 @@ struct Distance {
 };
 
 /// One part against float64. With u the unit roundoff of fp32 and r that of the 16-bit type, a score is off by at most
-/// (D + 2) 2u sum |q k|, an exponent by that and 4u of its size, an exponential by 4u relative, a weight by r; sums of n terms by
+/// (D + 2) 2u sum |q k|, an exponent by that and 4u of its size, an exponential by 4u relative, a weight by r (or by half of the smallest number of its type); sums of n terms by
 /// 2n u (tensor cores truncate). So the output is off by (r + 2 e + (2n + 40) u) sum p |v| and the last rounding.
 inline Distance distance(const Heads& h, const Part& part, const Outcome& outcome,
                          std::int64_t stride = 1) {
-  const double u = std::ldexp(1.0, -24), r = std::ldexp(1.0, h.dtype == DType::bf16 ? -9 : -12);
+  const double u = std::ldexp(1.0, -24), r = std::ldexp(1.0, h.dtype == DType::bf16 ? -8 : -11);
   const double tiny = std::ldexp(1.0, h.dtype == DType::bf16 ? -133 : -25);
   const double scale = h.shape().scale;
   const std::int64_t d = h.head_dim;
