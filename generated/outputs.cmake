@@ -86,6 +86,7 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/attention_backward.h
   rose/kernels/gpu/attention_rows.cu
   rose/kernels/gpu/attention_splits.cu
+  rose/kernels/gpu/attention_wgmma.cu
   rose/kernels/gpu/buffer.cpp
   rose/kernels/gpu/buffer.h
   rose/kernels/gpu/cross_entropy.cpp
@@ -472,6 +473,7 @@ set(ROSE_FILES
   rose/kernels/gpu/attention_backward.h
   rose/kernels/gpu/attention_rows.cu
   rose/kernels/gpu/attention_splits.cu
+  rose/kernels/gpu/attention_wgmma.cu
   rose/kernels/gpu/buffer.cpp
   rose/kernels/gpu/buffer.h
   rose/kernels/gpu/cross_entropy.cpp
