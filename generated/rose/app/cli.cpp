@@ -20,6 +20,7 @@ const char* const exit_statuses =
     "unsupported,\n"
     "6 disk, memory or permissions, 130 interrupted.";
 
+// Refuse bytes that are no text.
 void require_utf8(std::string_view text, std::string_view what) {
   for (std::size_t at = 0; at < text.size();) {
     const core::Utf8Step step = core::decode_utf8(text, at);
@@ -33,6 +34,7 @@ void require_utf8(std::string_view text, std::string_view what) {
   }
 }
 
+// Parse, run, and end with one status.
 int guarded(const std::function<void()>& body) {
   try {
     body();

@@ -114,6 +114,7 @@ void chat(const ChatArguments& arguments) {
 
 }  // namespace
 
+// Declare the command.
 void add_chat(CLI::App& app) {
   auto arguments = std::make_shared<ChatArguments>();
   arguments->engine.generate.max_tokens = 512;

@@ -46,6 +46,7 @@ void convert(const ConvertArguments& arguments) {
 
 }  // namespace
 
+// Declare the command.
 void add_convert(CLI::App& app) {
   auto arguments = std::make_shared<ConvertArguments>();
   CLI::App* command =

@@ -211,6 +211,7 @@ TEST(Tokenizer, EveryByteStringSurvives) {
   EXPECT_TRUE(t.encode("", true).empty());
 }
 
+// Threads, unknown ids, contradictions.
 TEST(Tokenizer, IsTheSameFromEveryThread) {
   const Tokenizer t = small();
   const std::string text = text_of_the_book().substr(0, 200'000);

@@ -185,6 +185,7 @@ TEST(Linear, QuantisedWeightsGiveTheBitsOfTheirDequantisedCopy) {
   }
 }
 
+// The error stays within the bound, and shapes that do not fit are refused.
 TEST(Linear, ErrorStaysWithinTheDerivedBound) {
   core::ThreadPool pool(1);
   const std::int64_t k = 4096;

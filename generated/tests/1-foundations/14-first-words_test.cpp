@@ -144,6 +144,7 @@ std::vector<std::int32_t> slow_way(const WeightSet& weights, std::vector<std::in
   return made;
 }
 
+// Generate as the slow way does, and reuse what is known.
 TEST(Generator, AgreesWithTheSlowWayAndReusesWhatItKnows) {
   const auto weights = little();
   std::vector<std::int32_t> prompt(300);

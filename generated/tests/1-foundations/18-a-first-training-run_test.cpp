@@ -95,6 +95,7 @@ TEST(AdamW, AgreesWithTheHand) {
   EXPECT_NEAR(s.weight, 0.87333f, 1e-5);
 }
 
+// AdamW agrees with LibTorch, and the norm with itself on any number of threads.
 model::Config small_config() {
   model::Config c;
   c.vocab_size = 40, c.layers = 2, c.heads = 4, c.kv_heads = 2, c.head_dim = 8, c.hidden = 32,
