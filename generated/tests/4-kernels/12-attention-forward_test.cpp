@@ -111,8 +111,9 @@ TEST(AttentionPlan, CoversEveryRowAndSplitExactlyOnce) {
     std::map<std::int64_t, int> slots;
     std::map<std::array<std::int64_t, 3>, std::int64_t>
         splits;  // sequence, head, first row: how many
-    const auto item = [&](std::int64_t list, std::int64_t i) {
-      return std::span(plan.words).subspan(static_cast<std::size_t>(list + 4 * i), 4);
+    const auto item = [&](std::int64_t list, std::int64_t i, std::int64_t words = 4) {
+      return std::span(plan.words)
+          .subspan(static_cast<std::size_t>(list + words * i), static_cast<std::size_t>(words));
     };
     const auto mark = [&](std::int64_t sequence, std::int64_t head, std::int64_t first,
                           std::int64_t most) {
@@ -126,7 +127,7 @@ TEST(AttentionPlan, CoversEveryRowAndSplitExactlyOnce) {
       mark(w[0], w[2], w[1], 128);
     }
     for (std::int64_t i = 0; i < plan.splits; ++i) {
-      const auto w = item(plan.split_items, i);
+      const auto w = item(plan.split_items, i, 8);
       const std::int64_t head = w[1] & 0xffff, first = (w[1] >> 16) * 16;
       EXPECT_EQ((splits[{w[0], head, first}]++), w[2]);  // splits come in order
       if (w[2] == 0) mark(w[0], head, first, 16);
@@ -153,7 +154,7 @@ TEST(AttentionPlan, EmptyItemsFillTheListsUp) {
   EXPECT_EQ(plan.merges, 3);
   EXPECT_EQ(plan.slots, 7);
   for (std::int64_t i = 2; i < 7; ++i)
-    EXPECT_EQ(plan.words[static_cast<std::size_t>(plan.split_items + 4 * i)], -1);
+    EXPECT_EQ(plan.words[static_cast<std::size_t>(plan.split_items + 8 * i)], -1);
 }
 
 // Errors name the argument.

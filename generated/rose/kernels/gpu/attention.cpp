@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -76,15 +77,19 @@ void check_lengths(std::span<const std::int32_t> row_offsets,
 struct Item {
   std::int32_t word[kItemWords];
 };
+struct SplitItem {
+  std::int32_t word[2 * kItemWords];
+};
 
 struct Work {
-  std::vector<Item> rows, splits, merges;
+  std::vector<Item> rows, merges;
+  std::vector<SplitItem> splits;
   std::int64_t slots = 0;
 };
 
 /// One sequence: `tokens` queries, the last of which sees `keys` keys.
 struct Sequence {
-  std::int32_t index;
+  std::int32_t index, first_token;
   std::int64_t tokens, keys;
   std::int64_t limit(std::int64_t token) const {
     return std::max<std::int64_t>(0, keys - tokens + token + 1);
@@ -101,8 +106,10 @@ void add_splits(Work& work, const AttentionShape& shape, const Sequence& s) {
       const auto where = static_cast<std::int32_t>(head | first / kSplitRows << 16);
       for (std::int64_t i = 0; i < splits; ++i) {
         const std::int64_t slot = splits == 1 ? -1 : work.slots + i;
-        work.splits.push_back(
-            {s.index, where, static_cast<std::int32_t>(i), static_cast<std::int32_t>(slot)});
+        work.splits.push_back({s.index, where, static_cast<std::int32_t>(i),
+                               static_cast<std::int32_t>(slot), s.first_token,
+                               static_cast<std::int32_t>(s.tokens),
+                               static_cast<std::int32_t>(s.keys), 0});
       }
       if (splits > 1) {
         work.merges.push_back({s.index, where, static_cast<std::int32_t>(work.slots),
@@ -150,12 +157,16 @@ class RowItems {
 };
 
 // Put items behind the words that are there; empty ones up to a least number.
-std::int64_t append(std::vector<std::int32_t>& words, const std::vector<Item>& items,
+template <class T>
+std::int64_t append(std::vector<std::int32_t>& words, const std::vector<T>& items,
                     std::int64_t least, std::int64_t& count) {
   const auto at = static_cast<std::int64_t>(words.size());
-  for (const Item& item : items) words.insert(words.end(), item.word, item.word + kItemWords);
+  for (const T& item : items) {
+    words.insert(words.end(), std::begin(item.word), std::end(item.word));
+  }
   count = std::max(least, static_cast<std::int64_t>(items.size()));
-  words.resize(static_cast<std::size_t>(at + count * kItemWords), -1);
+  const std::int64_t end = at + count * static_cast<std::int64_t>(sizeof(T) / sizeof(std::int32_t));
+  words.resize(static_cast<std::size_t>(end), -1);
   return at;
 }
 
@@ -180,7 +191,8 @@ AttentionPlan plan_attention(const AttentionShape& shape, std::span<const std::i
     RowItems rows(work.rows, shape);
     for (std::size_t i = 0; i + 1 < row_offsets.size(); ++i) {
       const std::int64_t tokens = row_offsets[i + 1] - row_offsets[i];
-      const Sequence s{static_cast<std::int32_t>(i), tokens, plan.packed ? tokens : key_lengths[i]};
+      const Sequence s{static_cast<std::int32_t>(i), row_offsets[i], tokens,
+                       plan.packed ? tokens : key_lengths[i]};
       plan.words.push_back(static_cast<std::int32_t>(s.keys));
       plan.longest = std::max(plan.longest, s.keys);
       const bool few = tokens * (shape.heads / shape.kv_heads) <= kFewRows;

@@ -104,11 +104,10 @@ __device__ __forceinline__ float log_sum_exp(float max, float sum) {
 
 // Find keys.
 
-/// The row of keys and values that holds this position, -1 for none.
+/// The row of keys and values that holds this position, -1 for none. Packed rows begin at first_token.
 __device__ __forceinline__ int key_row(const AttentionCall& call, int sequence, int kv_head,
-                                       int position, int length) {
-  if (position >= length) return -1;
-  if (call.page_table == nullptr) return call.row_offsets[sequence] + position;
+                                       int first_token, int position) {
+  if (call.page_table == nullptr) return first_token + position;
   const int index = call.page_shift >= 0 ? position >> call.page_shift : position / call.page_size;
   const int slot = position - index * call.page_size;
   const int page = __ldg(call.page_table + sequence * call.table_stride + index);

@@ -97,7 +97,9 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
   }
   const auto find_rows = [&](int t) {
     for (int j = thread; j < tile; j += kThreads) {
-      shared.row[t & 1][j] = key_row(call, sequence, kv_head, t * tile + j, keys);
+      const int position = t * tile + j;
+      shared.row[t & 1][j] =
+          position < keys ? key_row(call, sequence, kv_head, span.first_token, position) : -1;
     }
   };
   const int tiles = (keys + tile - 1) / tile, tiles_per_split = call.split / tile;

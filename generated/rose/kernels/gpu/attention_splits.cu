@@ -1,5 +1,7 @@
 // Attention, one split of the keys to a block.
 
+#include <algorithm>
+
 #include "rose/kernels/gpu/attention.cuh"
 #include "rose/kernels/gpu/cuda.cuh"
 
@@ -18,227 +20,288 @@ struct SplitShared {
   static constexpr int stages = D <= 128 ? 4 : 3;
   static constexpr int score_pitch = numerics::key_split + 8;
   T ring[stages][kPiece * pitch];     // pieces of keys, then of values
+  T queries[kRows * pitch];           // of the item whose keys come next
   float scores[kRows * score_pitch];  // each tile's weights later replace its scores
-  int row[numerics::key_split];       // where the split's keys are
+  int row[2][numerics::key_split];    // where the keys of this item, and of the next, are
   float max[tiles][kRows];            // of each tile, scaled
   float rescale[tiles][kRows];        // what earlier sums are multiplied with
   float sum[tiles][kRows][4];         // of each tile, by lane of the quad
 };
 
-// Attend to one split of the keys.
+// Read a work item: all that a block must know, in one access.
+struct SplitItem {
+  int4 low, high;
+
+  __device__ __forceinline__ SplitItem(const AttentionCall& call, std::int64_t index) {
+    low = make_int4(-1, 0, 0, 0);
+    high = make_int4(0, 0, 0, 0);
+    if (index >= call.item_count) return;
+    const int4* const at = reinterpret_cast<const int4*>(call.items) + 2 * index;
+    low = __ldg(at);
+    high = __ldg(at + 1);
+  }
+  __device__ __forceinline__ bool empty() const { return low.x < 0; }
+  __device__ __forceinline__ int sequence() const { return low.x; }
+  __device__ __forceinline__ int kv_head() const { return low.y & 0xffff; }
+  __device__ __forceinline__ int first_row() const { return low.y >> 16 << 4; }
+  __device__ __forceinline__ int first_key() const { return low.z * numerics::key_split; }
+  __device__ __forceinline__ int slot() const { return low.w; }  // -1: this split is all
+  __device__ __forceinline__ int first_token() const { return high.x; }
+  __device__ __forceinline__ int rows(int group) const {
+    return min(kRows, high.y * group - first_row());
+  }
+  /// How many of the split's keys a row of this item sees; more than the split holds, or none.
+  __device__ __forceinline__ int limit(int row, int group) const {
+    return max(0, high.z - high.y + (first_row() + row) / group + 1) - first_key();
+  }
+  __device__ __forceinline__ int keys(int group) const {
+    return empty() ? 0 : max(0, min(numerics::key_split, limit(rows(group) - 1, group)));
+  }
+};
+
+// Attend to splits of keys, one after the other.
 template <class T, int D>
-__global__ void __launch_bounds__(kThreads) attend_split(AttentionCall call) {
+__global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
   using Shared = SplitShared<T, D>;
   constexpr int tile = Shared::tile, pitch = Shared::pitch, stages = Shared::stages;
   constexpr int columns = D / kWarps;  // of the output, that a warp computes
   extern __shared__ __align__(128) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  const int4 item = __ldg(reinterpret_cast<const int4*>(call.items) + blockIdx.x);
-  const int sequence = item.x;
-  if (sequence < 0) return;
-  const int kv_head = item.y & 0xffff, first_row = item.y >> 16 << 4, first = item.z * call.split;
-  const int slot = item.w;  // -1: this split is all, write the result
-  const Span span(call, sequence);
   const int group = call.heads / call.kv_heads, thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, lane = thread % 32, g = lane / 4, quad = lane % 4;
-  const int row_count = min(kRows, span.tokens * group - first_row);
-  const int keys = min(call.split, span.limit((first_row + row_count - 1) / group) - first);
-  const T* const k = static_cast<const T*>(call.k) + kv_head * call.head_step;
-  const T* const v = static_cast<const T*>(call.v) + kv_head * call.head_step;
 
-  for (int j = thread; j < (keys + kPiece - 1) / kPiece * kPiece; j += kThreads) {
-    shared.row[j] = key_row(call, sequence, kv_head, first + j, first + keys);
-  }
-  // This thread's two rows, g and g + 8, and their queries.
-  int limit[2];
-  std::int64_t at[2];
-  std::uint32_t q[D / 16][4];
-  ROSE_UNROLL()
-  for (int h = 0; h < 2; ++h) {
-    const int row = g + 8 * h, r = first_row + row;
-    limit[h] = row < row_count ? span.limit(r / group) - first : 0;
-    const std::int64_t token = span.first_token + r / group;
-    const int head = kv_head * group + r % group;
-    at[h] = row < row_count ? token * call.heads + head : -1;
-    const T* const query =
-        static_cast<const T*>(call.q) + (row < row_count ? token * call.q_stride + head * D : 0);
+  constexpr int own_keys = numerics::key_split / kThreads;
+  int found[own_keys];
+  const auto find_rows = [&](const SplitItem& item) {
+    const int keys = item.keys(group);
     ROSE_UNROLL()
-    for (int kk = 0; kk < D / 16; ++kk) {
-      ROSE_UNROLL()
-      for (int i = 0; i < 2; ++i) {
-        q[kk][h + 2 * i] =
-            row < row_count
-                ? __ldg(reinterpret_cast<const unsigned*>(query + kk * 16 + i * 8 + 2 * quad))
-                : 0u;
-      }
+    for (int i = 0; i < own_keys; ++i) {
+      const int j = i * kThreads + thread;
+      found[i] = j < keys ? key_row(call, item.sequence(), item.kv_head(), item.first_token(),
+                                    item.first_key() + j)
+                          : -1;
     }
-  }
-  __syncthreads();
-  const int pieces = (keys + kPiece - 1) / kPiece;  // of keys; as many of values follow
-  // Bring pieces of 64 keys, then of 64 values, through one ring.
-  const auto fetch = [&](int p) {
+  };
+  const auto keep_rows = [&](int* to) {
+    ROSE_UNROLL()
+    for (int i = 0; i < own_keys; ++i) to[i * kThreads + thread] = found[i];
+  };
+  // Bring the queries, then keys, then values, in pieces of 64 rows.
+  const auto fetch = [&](const SplitItem& item, const int* rows, int pieces, int p, int slot) {
     if (p < 2 * pieces) {
       const bool is_value = p >= pieces;
-      const T* const from = is_value ? v : k;
+      const T* const from =
+          static_cast<const T*>(is_value ? call.v : call.k) + item.kv_head() * call.head_step;
       const std::int64_t stride = is_value ? call.value_stride : call.key_stride;
-      const int* const rows = shared.row + (is_value ? p - pieces : p) * kPiece;
-      T* const to = shared.ring[p % stages];
+      const int* const piece = rows + (is_value ? p - pieces : p) * kPiece;
+      T* const to = shared.ring[slot];
       constexpr int chunks = D / 8;
       ROSE_UNROLL()
       for (int c = 0; c < kPiece * chunks / kThreads; ++c) {
         const int at16 = c * kThreads + thread, j = at16 / chunks, d = at16 % chunks * 8;
-        const int row = rows[j];
+        const int row = piece[j];
         copy_async_16(shared_address(to + j * pitch + d), from + (row < 0 ? 0 : row) * stride + d,
                       row < 0 ? 0 : 16);
+      }
+      for (int c = thread; p == 0 && c < kRows * chunks; c += kThreads) {
+        const int row = c / chunks, d = c % chunks * 8, r = item.first_row() + row;
+        const bool there = row < item.rows(group);
+        const std::int64_t token = item.first_token() + (there ? r / group : 0);
+        copy_async_16(shared_address(shared.queries + row * pitch + d),
+                      static_cast<const T*>(call.q) + token * call.q_stride +
+                          (item.kv_head() * group + (there ? r % group : 0)) * D + d,
+                      there ? 16 : 0);
       }
     }
     copy_async_commit();
   };
-  ROSE_UNROLL()
-  for (int p = 0; p < stages - 1; ++p) fetch(p);
-  // Scores: each warp takes 16 keys of every piece.
-  for (int p = 0; p < pieces; ++p) {
-    copy_async_wait<stages - 2>();
-    __syncthreads();
-    fetch(p + stages - 1);
-    float s[2][4] = {};
-    const std::uint32_t base =
-        shared_address(shared.ring[p % stages] +
-                       (warp * 16 + (lane & 7) + (lane >> 4) * 8) * pitch + (lane >> 3 & 1) * 8);
-    ROSE_UNROLL()
-    for (int kk = 0; kk < D / 16; ++kk) {
-      std::uint32_t b[4];
-      ldmatrix_x4(b, base + static_cast<unsigned>(kk * 16 * sizeof(T)));
-      mma_16x8x16<T>(s[0], q[kk], b[0], b[1]);
-      mma_16x8x16<T>(s[1], q[kk], b[2], b[3]);
-    }
-    ROSE_UNROLL()
-    for (int j = 0; j < 2; ++j) {
-      ROSE_UNROLL()
-      for (int h = 0; h < 2; ++h) {
-        *reinterpret_cast<float2*>(shared.scores + (g + 8 * h) * Shared::score_pitch + p * kPiece +
-                                   warp * 16 + j * 8 + 2 * quad) =
-            make_float2(s[j][2 * h], s[j][2 * h + 1]);
-      }
-    }
-  }
-  __syncthreads();
-  // Weights: each warp takes whole tiles, as a warp of the rows kernel does.
-  constexpr int own = (Shared::tiles + kWarps - 1) / kWarps;
-  float s[own][tile / 8][4];
-  ROSE_UNROLL()
-  for (int o = 0; o < own; ++o) {
-    const int t = o * kWarps + warp;
-    ROSE_UNROLL()
-    for (int h = 0; h < 2; ++h) {
-      ROSE_UNROLL()
-      for (int j = 0; j < tile / 8; ++j) {
-        const int column = t * tile + j * 8 + 2 * quad;
-        const float2 pair = *reinterpret_cast<const float2*>(
-            shared.scores + (g + 8 * h) * Shared::score_pitch + column);
-        s[o][j][2 * h] = column < limit[h] ? pair.x : -INFINITY;
-        s[o][j][2 * h + 1] = column + 1 < limit[h] ? pair.y : -INFINITY;
-      }
-      const float max = largest(s[o], h) * call.factor;
-      if (quad == 0) shared.max[t][g + 8 * h] = max;
-    }
-  }
+
+  SplitItem item(call, blockIdx.x), next(call, blockIdx.x + std::int64_t{gridDim.x});
+  if (item.empty()) return;  // and so are all later ones
+  int pieces = (item.keys(group) + kPiece - 1) / kPiece;
+  find_rows(item);
+  keep_rows(shared.row[0]);
   __syncthreads();
   ROSE_UNROLL()
-  for (int o = 0; o < own; ++o) {
-    const int t = o * kWarps + warp;
-    float sums[2];
-    ROSE_UNROLL()
-    for (int h = 0; h < 2; ++h) {
-      float before = -INFINITY;
-      for (int u = 0; u < t; ++u) before = fmaxf(before, shared.max[u][g + 8 * h]);
-      const float base = anchor(fmaxf(before, shared.max[t][g + 8 * h]));
-      sums[h] = soften(s[o], h, call.factor, base);
-      shared.sum[t][g + 8 * h][quad] = sums[h];
-      if (quad == 0) shared.rescale[t][g + 8 * h] = rescale(before, base);
-      // The weights, rounded, take the place of this tile's own scores.
-      T* const weights =
-          reinterpret_cast<T*>(shared.scores + (g + 8 * h) * Shared::score_pitch + t * tile);
-      ROSE_UNROLL()
-      for (int j = 0; j < tile / 8; ++j) {
-        *reinterpret_cast<std::uint32_t*>(weights + j * 8 + 2 * quad) =
-            pack<T>(s[o][j][2 * h], s[o][j][2 * h + 1]);
+  for (int p = 0; p < stages - 1; ++p) fetch(item, shared.row[0], pieces, p, p);
+  int base = 0;  // how many steps of the ring are over
+  for (std::int64_t index = blockIdx.x, turn = 0; !item.empty(); index += gridDim.x, ++turn) {
+    // Step through the ring, across the border to the next item.
+    const int* const rows = shared.row[turn & 1];
+    int* const next_rows = shared.row[(turn + 1) & 1];
+    const int next_pieces = (next.keys(group) + kPiece - 1) / kPiece;
+    // Long enough that nothing of the next item is asked for before its rows are found.
+    const int steps = max(2 * pieces, pieces + stages - 1);
+    find_rows(next);
+    const SplitItem after(call, index + 2 * std::int64_t{gridDim.x});
+    /// Waits for a piece, and asks for the one that takes the place of the last.
+    const auto step = [&](int p) -> const T* {
+      copy_async_wait<stages - 2>();
+      __syncthreads();
+      const int ahead = p + stages - 1, slot = (base + ahead) % stages;
+      if (ahead < steps) {
+        fetch(item, rows, pieces, ahead, slot);
+      } else {
+        fetch(next, next_rows, next_pieces, ahead - steps, slot);
       }
-    }
-  }
-  // Values: each warp takes a quarter of the output's columns, keys ascending by 16.
-  float open[columns / 8][4] = {};
-  float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-  for (int p = 0; p < pieces; ++p) {
-    copy_async_wait<stages - 2>();
-    __syncthreads();
-    fetch(pieces + p + stages - 1);
-    if (p * kPiece % tile == 0) {
-      const int t = p * kPiece / tile;
-      float factor[2];
-      ROSE_UNROLL()
-      for (int h = 0; h < 2; ++h) {
-        factor[h] = shared.rescale[t][g + 8 * h];
-        sum[h] = fmaf(sum[h], factor[h], shared.sum[t][g + 8 * h][quad]);
-        max[h] = fmaxf(max[h], shared.max[t][g + 8 * h]);
-      }
-      ROSE_UNROLL()
-      for (int j = 0; j < columns / 8; ++j) {
+      return shared.ring[(base + p) % stages];
+    };
+    // Scores: each warp takes 16 keys of every piece.
+    std::uint32_t q[D / 16][4];
+    for (int p = 0; p < pieces; ++p) {
+      const T* const keys = step(p);
+      if (p == 0) {
         ROSE_UNROLL()
-        for (int i = 0; i < 4; ++i) open[j][i] *= factor[i / 2];
+        for (int kk = 0; kk < D / 16; ++kk) {
+          ldmatrix_x4(q[kk], shared_address(shared.queries + (lane & 15) * pitch + kk * 16 +
+                                            (lane >> 4) * 8));
+        }
       }
-    }
-    const T* const piece = shared.ring[(pieces + p) % stages];
-    ROSE_UNROLL()
-    for (int kk = 0; kk < kPiece / 16; ++kk) {
-      const int key = p * kPiece + kk * 16, t = key / tile;
-      std::uint32_t w[4];
-      ldmatrix_x4(w,
-                  shared_address(reinterpret_cast<const T*>(
-                                     shared.scores + (lane & 15) * Shared::score_pitch + t * tile) +
-                                 (key - t * tile) + (lane >> 4) * 8));
-      const T* const rows =
-          piece + (kk * 16 + (lane & 7) + (lane >> 3 & 1) * 8) * pitch + warp * columns;
+      float s[2][4] = {};
+      const std::uint32_t at = shared_address(
+          keys + (warp * 16 + (lane & 7) + (lane >> 4) * 8) * pitch + (lane >> 3 & 1) * 8);
       ROSE_UNROLL()
-      for (int j = 0; j < columns / 16; ++j) {
+      for (int kk = 0; kk < D / 16; ++kk) {
         std::uint32_t b[4];
-        ldmatrix_x4_transposed(b, shared_address(rows + j * 16 + (lane >> 4) * 8));
-        mma_16x8x16<T>(open[2 * j], w, b[0], b[1]);
-        mma_16x8x16<T>(open[2 * j + 1], w, b[2], b[3]);
+        ldmatrix_x4(b, at + static_cast<unsigned>(kk * 16 * sizeof(T)));
+        mma_16x8x16<T>(s[0], q[kk], b[0], b[1]);
+        mma_16x8x16<T>(s[1], q[kk], b[2], b[3]);
       }
-      if constexpr (columns % 16 != 0) {
-        std::uint32_t b[4];  // the second pair would lie in the next warp's columns: read, not used
-        ldmatrix_x4_transposed(b, shared_address(rows + columns / 16 * 16));
-        mma_16x8x16<T>(open[columns / 8 - 1], w, b[0], b[1]);
+      ROSE_UNROLL()
+      for (int j = 0; j < 2; ++j) {
+        ROSE_UNROLL()
+        for (int h = 0; h < 2; ++h) {
+          *reinterpret_cast<float2*>(shared.scores + (g + 8 * h) * Shared::score_pitch +
+                                     p * kPiece + warp * 16 + j * 8 + 2 * quad) =
+              make_float2(s[j][2 * h], s[j][2 * h + 1]);
+        }
       }
     }
-  }
-  // Store the result, or this split's part of it.
-  ROSE_UNROLL()
-  for (int h = 0; h < 2; ++h) {
-    if (at[h] < 0) continue;
-    const float total = quad_sum(sum[h]);
-    if (slot < 0) {
-      const float scale = inverse(total);
-      T* const out = static_cast<T*>(call.out) + at[h] / call.heads * call.out_stride +
-                     at[h] % call.heads * D + warp * columns;
+    keep_rows(next_rows);
+    __syncthreads();
+    // Weights: each warp takes whole tiles, as a warp of the rows kernel does.
+    const int limit[2] = {item.limit(g, group), item.limit(g + 8, group)};
+    constexpr int own = (Shared::tiles + kWarps - 1) / kWarps;
+    float s[own][tile / 8][4];
+    ROSE_UNROLL()
+    for (int o = 0; o < own; ++o) {
+      const int t = o * kWarps + warp;
       ROSE_UNROLL()
-      for (int j = 0; j < columns / 8; ++j) {
-        *reinterpret_cast<std::uint32_t*>(out + j * 8 + 2 * quad) =
-            pack<T>(open[j][2 * h] * scale, open[j][2 * h + 1] * scale);
+      for (int h = 0; h < 2; ++h) {
+        ROSE_UNROLL()
+        for (int j = 0; j < tile / 8; ++j) {
+          const int column = t * tile + j * 8 + 2 * quad;
+          const float2 pair = *reinterpret_cast<const float2*>(
+              shared.scores + (g + 8 * h) * Shared::score_pitch + column);
+          s[o][j][2 * h] = column < limit[h] ? pair.x : -INFINITY;
+          s[o][j][2 * h + 1] = column + 1 < limit[h] ? pair.y : -INFINITY;
+        }
+        const float max = largest(s[o], h) * call.factor;
+        if (quad == 0) shared.max[t][g + 8 * h] = max;
       }
-      if (warp == 0 && quad == 0 && call.lse != nullptr)
-        call.lse[at[h]] = log_sum_exp(max[h], total);
-    } else {
-      float* const part =
-          call.partials + (static_cast<std::int64_t>(slot) * kRows + g + 8 * h) * (D + 2);
-      ROSE_UNROLL()
-      for (int j = 0; j < columns / 8; ++j) {
-        *reinterpret_cast<float2*>(part + warp * columns + j * 8 + 2 * quad) =
-            make_float2(open[j][2 * h], open[j][2 * h + 1]);
-      }
-      if (warp == 0 && quad == 0) *reinterpret_cast<float2*>(part + D) = make_float2(max[h], total);
     }
+    __syncthreads();
+    ROSE_UNROLL()
+    for (int o = 0; o < own; ++o) {
+      const int t = o * kWarps + warp;
+      ROSE_UNROLL()
+      for (int h = 0; h < 2; ++h) {
+        float before = -INFINITY;
+        for (int u = 0; u < t; ++u) before = fmaxf(before, shared.max[u][g + 8 * h]);
+        const float base_of = anchor(fmaxf(before, shared.max[t][g + 8 * h]));
+        shared.sum[t][g + 8 * h][quad] = soften(s[o], h, call.factor, base_of);
+        if (quad == 0) shared.rescale[t][g + 8 * h] = rescale(before, base_of);
+        T* const weights =
+            reinterpret_cast<T*>(shared.scores + (g + 8 * h) * Shared::score_pitch + t * tile);
+        ROSE_UNROLL()
+        for (int j = 0; j < tile / 8; ++j) {
+          *reinterpret_cast<std::uint32_t*>(weights + j * 8 + 2 * quad) =
+              pack<T>(s[o][j][2 * h], s[o][j][2 * h + 1]);
+        }
+      }
+    }
+    // Values: each warp takes a quarter of the output's columns, keys ascending by 16.
+    float open[columns / 8][4] = {};
+    float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+    for (int p = 0; p < pieces; ++p) {
+      const T* const values = step(pieces + p);
+      if (p * kPiece % tile == 0) {
+        const int t = p * kPiece / tile;
+        float factor[2];
+        ROSE_UNROLL()
+        for (int h = 0; h < 2; ++h) {
+          factor[h] = shared.rescale[t][g + 8 * h];
+          sum[h] = fmaf(sum[h], factor[h], shared.sum[t][g + 8 * h][quad]);
+          max[h] = fmaxf(max[h], shared.max[t][g + 8 * h]);
+        }
+        ROSE_UNROLL()
+        for (int j = 0; j < columns / 8; ++j) {
+          ROSE_UNROLL()
+          for (int i = 0; i < 4; ++i) open[j][i] *= factor[i / 2];
+        }
+      }
+      ROSE_UNROLL()
+      for (int kk = 0; kk < kPiece / 16; ++kk) {
+        const int key = p * kPiece + kk * 16, t = key / tile;
+        std::uint32_t w[4];
+        ldmatrix_x4(
+            w, shared_address(reinterpret_cast<const T*>(
+                                  shared.scores + (lane & 15) * Shared::score_pitch + t * tile) +
+                              (key - t * tile) + (lane >> 4) * 8));
+        const T* const at =
+            values + (kk * 16 + (lane & 7) + (lane >> 3 & 1) * 8) * pitch + warp * columns;
+        ROSE_UNROLL()
+        for (int j = 0; j < columns / 16; ++j) {
+          std::uint32_t b[4];
+          ldmatrix_x4_transposed(b, shared_address(at + j * 16 + (lane >> 4) * 8));
+          mma_16x8x16<T>(open[2 * j], w, b[0], b[1]);
+          mma_16x8x16<T>(open[2 * j + 1], w, b[2], b[3]);
+        }
+        if constexpr (columns % 16 != 0) {
+          std::uint32_t b[4];  // the last eight columns, twice: the second pair is not used
+          ldmatrix_x4_transposed(b, shared_address(at + columns / 16 * 16));
+          mma_16x8x16<T>(open[columns / 8 - 1], w, b[0], b[1]);
+        }
+      }
+    }
+    for (int p = 2 * pieces; p < steps; ++p) step(p);
+    // Store the result, or this split's part of it.
+    ROSE_UNROLL()
+    for (int h = 0; h < 2; ++h) {
+      const int row = g + 8 * h, r = item.first_row() + row;
+      if (row >= item.rows(group)) continue;
+      const std::int64_t token = item.first_token() + r / group;
+      const int head = item.kv_head() * group + r % group;
+      const float total = quad_sum(sum[h]);
+      if (item.slot() < 0) {
+        const float scale = inverse(total);
+        T* const out =
+            static_cast<T*>(call.out) + token * call.out_stride + head * D + warp * columns;
+        ROSE_UNROLL()
+        for (int j = 0; j < columns / 8; ++j) {
+          *reinterpret_cast<std::uint32_t*>(out + j * 8 + 2 * quad) =
+              pack<T>(open[j][2 * h] * scale, open[j][2 * h + 1] * scale);
+        }
+        if (warp == 0 && quad == 0 && call.lse != nullptr) {
+          call.lse[token * call.heads + head] = log_sum_exp(max[h], total);
+        }
+      } else {
+        float* const part =
+            call.partials + (static_cast<std::int64_t>(item.slot()) * kRows + row) * (D + 2);
+        ROSE_UNROLL()
+        for (int j = 0; j < columns / 8; ++j) {
+          *reinterpret_cast<float2*>(part + warp * columns + j * 8 + 2 * quad) =
+              make_float2(open[j][2 * h], open[j][2 * h + 1]);
+        }
+        if (warp == 0 && quad == 0) {
+          *reinterpret_cast<float2*>(part + D) = make_float2(max[h], total);
+        }
+      }
+    }
+    base += steps;
+    item = next;
+    next = after;
+    pieces = next_pieces;
   }
 }
 
@@ -290,9 +353,16 @@ __global__ void __launch_bounds__(32 * kRows) merge_splits(AttentionCall call) {
 template <class T, int D>
 void launch_split(const AttentionCall& call, cudaStream_t stream) {
   constexpr int bytes = sizeof(SplitShared<T, D>);
-  static_assert(bytes <= 227 * 1024);
-  allow_shared_memory(attend_split<T, D>, bytes);
-  attend_split<T, D><<<static_cast<unsigned>(call.item_count), kThreads, bytes, stream>>>(call);
+  static_assert(bytes <= (D <= 128 ? 113 : 227) * 1024);
+  allow_shared_memory(attend_splits<T, D>, bytes);
+  int device = 0, processors = 0, resident = 0;
+  ROSE_CUDA_CHECK(cudaGetDevice(&device));
+  ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  ROSE_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, attend_splits<T, D>,
+                                                                kThreads, bytes));
+  const auto blocks = static_cast<unsigned>(
+      std::min<std::int64_t>(call.item_count, std::max(1, resident) * processors));
+  attend_splits<T, D><<<blocks, kThreads, bytes, stream>>>(call);
   ROSE_LAUNCH_CHECK("attention");
 }
 

@@ -190,7 +190,7 @@ __device__ __forceinline__ void gather_threads(int name, int threads) {
 // The warpgroup that fetches.
 template <class T, int D>
 __device__ __forceinline__ void fetch_all(const AttentionCall& call, WarpgroupShared<T, D>& shared,
-                                          int sequence, int kv_head, int keys) {
+                                          int sequence, int first_token, int kv_head, int keys) {
   const int thread = static_cast<int>(threadIdx.x) - kConsumers;
   const T* const k = static_cast<const T*>(call.k) + kv_head * call.head_step;
   const T* const v = static_cast<const T*>(call.v) + kv_head * call.head_step;
@@ -208,7 +208,8 @@ __device__ __forceinline__ void fetch_all(const AttentionCall& call, WarpgroupSh
   for (int t = 0; t < tiles; ++t) {
     const int stage = t % kStages, lap = t / kStages;
     int* const rows = shared.row[t & 1];
-    rows[thread] = key_row(call, sequence, kv_head, t * kTile + thread, keys);
+    const int position = t * kTile + thread;
+    rows[thread] = position < keys ? key_row(call, sequence, kv_head, first_token, position) : -1;
     gather_threads(1, kGroupThreads);
     if (lap > 0) barrier_wait(shared.empty_keys[stage], (lap - 1) & 1);
     fetch(shared.keys[stage].at, k, call.key_stride, rows);
@@ -437,7 +438,7 @@ __global__ void __launch_bounds__(kThreads, 1) attend_warpgroups(AttentionCall c
   __syncthreads();
   if (threadIdx.x >= kConsumers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    fetch_all<T, D>(call, shared, sequence, kv_head, keys);
+    fetch_all<T, D>(call, shared, sequence, span.first_token, kv_head, keys);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     compute<T, D>(call, shared, span, first_row, row_count, kv_head, keys);
