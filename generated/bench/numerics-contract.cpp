@@ -34,6 +34,18 @@ int main() {
     std::fprintf(stderr, "%s: %ld comparisons, %ld outputs, %ld differ\n", path.c_str(),
                  static_cast<long>(sum[0]), static_cast<long>(sum[1]), static_cast<long>(sum[2]));
   }
+  std::map<std::string, std::array<std::int64_t, 3>> older;
+  for (const BitCase& one : test.others) {
+    auto& sum = older[one.path];
+    sum[0] += 1;
+    sum[1] += one.outputs;
+    sum[2] += one.differing;
+  }
+  for (const auto& [path, sum] : older) {
+    std::fprintf(stderr, "not trusted: %s: %ld comparisons, %ld outputs, %ld differ\n",
+                 path.c_str(), static_cast<long>(sum[0]), static_cast<long>(sum[1]),
+                 static_cast<long>(sum[2]));
+  }
   for (const BitCase& one : test.emulated) {
     std::fprintf(stderr, "emulation, %s, %s: %ld of %ld differ\n", one.path.c_str(),
                  one.shape.c_str(), static_cast<long>(one.differing),

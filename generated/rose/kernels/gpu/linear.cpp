@@ -83,10 +83,10 @@ std::string LinearPlan::describe() const {
 // Run a plan.
 namespace linear_paths {
 
-constexpr int cluster_sizes = 4;
+constexpr int cluster_sizes = 3, widths = 4;
 
 SmallVariant small_variant(int index) {
-  return {.column_tiles = 1 << (index / cluster_sizes % 3),
+  return {.column_tiles = 1 << (index / cluster_sizes % widths),
           .cluster = 1 << (index % cluster_sizes),
           .half = index >= small_variants / 2};
 }
@@ -136,6 +136,8 @@ LinearPlan plan_of(const LinearShape& shape, LinearPath path, int variant = 0) {
   return plan;
 }
 
+[[maybe_unused]] constexpr int most_proposals = 8;
+
 bool empty(const LinearShape& shape) {
   return shape.m == 0 || shape.n == 0;
 }
@@ -148,25 +150,42 @@ bool empty(const LinearShape& shape) {
 
 }  // namespace
 
+#ifdef ROSE_HAVE_CUDA
+namespace {
+
+constexpr std::int64_t few_rows = 256;
+
+/// Left alone, the library splits K where its tiles are too wide to occupy the machine: there ours are better.
+bool library_would_split(const LinearShape& shape) {
+  const std::vector<LinearPlan> own = linear_paths::library_plans(shape, 1, true);
+  return own.empty() || linear_paths::library_splits(own.front()) > 1;
+}
+
+/// As many columns as leave a block for each multiprocessor, or nearly.
+int small_rule(const LinearShape& shape) {
+  constexpr std::int64_t blocks = 132, eight = 8;
+  linear_paths::SmallVariant tiles{
+      .column_tiles = 1, .cluster = shape.m <= 16 ? 1 : 2, .half = false};
+  while (tiles.column_tiles < 8 && shape.n > blocks * eight * tiles.column_tiles)
+    tiles.column_tiles *= 2;
+  return linear_paths::small_index(tiles);
+}
+
+}  // namespace
+#endif
+
 LinearPlan plan_linear(const LinearShape& shape) {
   check_linear(shape);
   if (empty(shape)) return {.shape = shape};
   if (shape.in == DType::f32) return plan_of(shape, LinearPath::f32);
 #ifdef ROSE_HAVE_CUDA
-  if (linear_paths::small_fits(shape)) {
-    constexpr std::int64_t few = 64, narrow = 8192;
-    if (shape.m <= few && shape.n <= narrow) {
-      const linear_paths::SmallVariant tiles{.column_tiles = shape.n <= 1024   ? 1
-                                                             : shape.n <= 2048 ? 2
-                                                                               : 4,
-                                             .cluster = shape.m <= 16 ? 1 : 4,
-                                             .half = false};
-      return plan_of(shape, LinearPath::small, linear_paths::small_index(tiles));
-    }
+  if (linear_paths::small_fits(shape) && shape.m <= few_rows && library_would_split(shape)) {
+    return plan_of(shape, LinearPath::small, small_rule(shape));
   }
   if (library_fits(shape)) {
-    const std::vector<LinearPlan> plans = linear_paths::library_plans(shape, 1);
-    if (!plans.empty()) return plans.front();
+    for (const LinearPlan& plan : linear_paths::library_plans(shape, most_proposals)) {
+      if (linear_paths::library_trusted(plan)) return plan;
+    }
   }
 #endif
   return plan_of(shape, LinearPath::general);
@@ -178,14 +197,12 @@ std::vector<LinearPlan> linear_candidates(const LinearShape& shape, bool verifie
   if (shape.in == DType::f32) return {plan_of(shape, LinearPath::f32)};
   std::vector<LinearPlan> plans;
 #ifdef ROSE_HAVE_CUDA
-  constexpr int most = 8;
-  if (library_fits(shape)) plans = linear_paths::library_plans(shape, most);
-  if (verified) {
-    std::erase_if(plans,
-                  [](const LinearPlan& plan) { return !linear_paths::has_canonical_bits(plan); });
-  }
-  constexpr std::int64_t few = 256;
-  if (linear_paths::small_fits(shape) && shape.m <= few) {
+  if (library_fits(shape)) plans = linear_paths::library_plans(shape, most_proposals);
+  std::erase_if(plans, [&](const LinearPlan& plan) {
+    return verified ? !linear_paths::has_canonical_bits(plan)
+                    : !linear_paths::library_trusted(plan);
+  });
+  if (linear_paths::small_fits(shape) && shape.m <= few_rows) {
     for (int i = 0; i < linear_paths::small_variants; ++i) {
       plans.push_back(plan_of(shape, LinearPath::small, i));
     }

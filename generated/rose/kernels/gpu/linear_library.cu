@@ -110,6 +110,11 @@ int library_splits(const LinearPlan& plan) {
   return configured<std::int32_t>(algorithm_of(plan), CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
 }
 
+bool library_trusted(const LinearPlan& plan) {
+  constexpr std::int32_t warpgroup_kernels = 66;  // as the library numbers them
+  return configured<std::int32_t>(algorithm_of(plan), CUBLASLT_ALGO_CONFIG_ID) == warpgroup_kernels;
+}
+
 int library_version() {
   return static_cast<int>(cublasLtGetVersion());
 }

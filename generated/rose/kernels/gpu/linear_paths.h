@@ -14,8 +14,8 @@ bool small_fits(const LinearShape& shape);
 
 /// Tiles of the small path: columns of a block, blocks of a cluster, whether two blocks share a multiprocessor.
 struct SmallVariant {
-  int column_tiles = 1;  ///< of eight columns: 1, 2 or 4
-  int cluster = 1;       ///< 1, 2, 4 or 8 blocks share the activations
+  int column_tiles = 1;  ///< of eight columns: 1, 2, 4 or 8
+  int cluster = 1;       ///< 1, 2 or 4 blocks share the activations
   bool half = false;     ///< half of the shared memory, so that two blocks fit
 };
 inline constexpr int small_variants = 24;
@@ -24,6 +24,8 @@ int small_index(const SmallVariant& variant);
 
 /// cuBLASLt's proposals that split nothing, best first, at most `most`. `any` lets it split: for comparison only.
 std::vector<LinearPlan> library_plans(const LinearShape& shape, int most, bool any = false);
+/// Whether the plan's algorithm is of the family whose bits the self-test found canonical in every case.
+bool library_trusted(const LinearPlan& plan);
 /// The number of pieces that a library plan cuts K into.
 int library_splits(const LinearPlan& plan);
 int library_version();

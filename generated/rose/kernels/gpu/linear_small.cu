@@ -1,101 +1,34 @@
 // Multiply few rows by narrow column tiles, weights read once.
 
+#include <cudaTypedefs.h>
+
 #include <algorithm>
 
+#include "rose/kernels/gpu/hopper.cuh"
 #include "rose/kernels/gpu/linear.cuh"
 
 namespace rose::kernels::gpu::linear_paths {
 
 namespace {
 
-constexpr int stage_terms = 256;  // K of one stage
-constexpr int group_terms = 64;   // K whose fragments are loaded together
-constexpr int groups_per_stage = stage_terms / group_terms;
-constexpr int steps = group_terms / 16;
-constexpr int pitch =
-    stage_terms * 2 + 16;  // bytes between rows: eight rows lie in different banks
+constexpr int terms = 64;  // of a subtile: 128 bytes of a row
+constexpr int row_bytes = 2 * terms;
 constexpr int most_stages = 16;
-constexpr int barrier_bytes = 2 * most_stages * 8;
+constexpr int barrier_bytes = 1024;  // the stages behind them begin at a multiple of 1,024 bytes
 
 struct Operands {
-  const __nv_bfloat16* x;
-  const __nv_bfloat16* w;
+  CUtensorMap x_map, w_map;
   void* y;
-  std::int64_t x_stride, w_stride, y_stride;
-  int m, n, k, stages;
+  std::int64_t y_stride;
+  int m, n, k;
+  int x_rows;    // of a block's tile: 16, 32, 64 or 128
+  int subtiles;  // of a stage
+  int stages;
   bool wide;  // y is fp32
   Epilogue epilogue;
 };
 
-// Barriers in shared memory, bulk copies and clusters.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
-__device__ __forceinline__ void barrier_init(std::uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive_expecting(std::uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-/// Arrives at the same barrier of another block of the cluster.
-__device__ __forceinline__ void barrier_arrive_at(std::uint32_t barrier, int block) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-      "}\n" ::"r"(barrier),
-      "r"(block)
-      : "memory");
-}
-__device__ __forceinline__ void barrier_wait(std::uint32_t barrier, std::uint32_t parity) {
-  std::uint32_t done = 0;
-  while (done == 0) {
-    asm volatile(
-        "{\n"
-        ".reg .pred complete;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%1], %2;\n"
-        "selp.b32 %0, 1, 0, complete;\n"
-        "}\n"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-  }
-}
-/// Copies to this block's shared memory, or with a mask to the same place in several blocks of the cluster.
-__device__ __forceinline__ void bulk_copy(std::uint32_t to, const void* from, int bytes,
-                                          std::uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-__device__ __forceinline__ void bulk_copy_to_all(std::uint32_t to, const void* from, int bytes,
-                                                 std::uint32_t barrier, std::uint16_t mask) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-      "[%1], %2, [%3], "
-      "%4;" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier), "h"(mask)
-      : "memory");
-}
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
-}
-__device__ __forceinline__ int cluster_size() {
-  std::uint32_t size;
-  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
-  return static_cast<int>(size);
-}
-__device__ __forceinline__ int cluster_rank() {
-  std::uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctaid.x;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
-
-// The warp that copies.
+/// A place in the ring of stages, and the parity of its phase.
 struct Ring {
   int stages, stage = 0;
   std::uint32_t parity = 0;
@@ -108,41 +41,50 @@ struct Ring {
   }
 };
 
-template <int RowTiles, int Columns, int Halves>
-struct Stage {
-  static constexpr int x_rows = 16 * RowTiles, w_rows = Columns * Halves;
-  static constexpr int bytes = (x_rows + w_rows) * pitch;
+struct Places {
+  std::uint32_t full, empty, memory;
+  int x_bytes, w_bytes, stage_bytes;  // of a subtile of x, of w; of a stage
+
+  __device__ Places(const Operands& o, std::uint32_t shared, int w_rows)
+      : full(shared),
+        empty(shared + 8 * most_stages),
+        memory(shared + barrier_bytes),
+        x_bytes(o.x_rows * row_bytes),
+        w_bytes(w_rows * row_bytes),
+        stage_bytes(o.subtiles * (x_bytes + w_bytes)) {}
+  __device__ std::uint32_t x_at(int stage, int subtile) const {
+    return memory + stage * stage_bytes + subtile * x_bytes;
+  }
+  __device__ std::uint32_t w_at(const Operands& o, int stage, int subtile) const {
+    return memory + stage * stage_bytes + o.subtiles * x_bytes + subtile * w_bytes;
+  }
 };
 
-template <int RowTiles, int Columns, int Halves>
-__device__ __forceinline__ void copy_stages(const Operands& o, std::uint32_t memory,
-                                            std::uint32_t full, std::uint32_t empty, int row,
-                                            int column, int lane) {
-  using Layout = Stage<RowTiles, Columns, Halves>;
-  const int blocks = cluster_size(), rank = cluster_rank();
+// The thread that copies.
+template <int Columns, int Halves>
+__device__ __forceinline__ void copy_stages(const Operands& o, const Places& at, int row,
+                                            int column) {
+  const int blocks = hopper::cluster_size(), rank = hopper::cluster_rank();
   const auto everyone = static_cast<std::uint16_t>((1 << blocks) - 1);
-  const int rows = min(Layout::x_rows, o.m - row);
-  const int columns = max(0, min(Columns, o.n - column));
+  const int share = o.x_rows / blocks;  // rows of x that this block fetches for all
   Ring ring(o.stages);
-  for (int k = 0; k < o.k; k += stage_terms) {
-    const int bytes = 2 * min(stage_terms, o.k - k);
-    barrier_wait(empty + 8 * ring.stage, ring.parity ^ 1);
-    const std::uint32_t ready = full + 8 * ring.stage;
-    if (lane == 0) barrier_arrive_expecting(ready, bytes * (rows + columns * Halves));
-    __syncwarp();
-    const std::uint32_t x_at = memory + ring.stage * Layout::bytes,
-                        w_at = x_at + Layout::x_rows * pitch;
-    for (int r = lane; r < Columns * Halves; r += 32) {
-      const int c = r % Columns;
-      const std::int64_t weight_row = column + c + static_cast<std::int64_t>(r / Columns) * o.n;
-      if (c < columns) bulk_copy(w_at + r * pitch, o.w + weight_row * o.w_stride + k, bytes, ready);
-    }
-    for (int r = rank + lane * blocks; r < rows; r += 32 * blocks) {
-      const __nv_bfloat16* from = o.x + (row + r) * o.x_stride + k;
+  for (int k = 0; k < o.k; k += o.subtiles * terms) {
+    const int subtiles = min(o.subtiles, (o.k - k + terms - 1) / terms);
+    const std::uint32_t ready = at.full + 8 * ring.stage;
+    hopper::barrier_wait(at.empty + 8 * ring.stage, ring.parity ^ 1);
+    hopper::barrier_arrive_expecting(ready, subtiles * (at.x_bytes + at.w_bytes));
+    for (int s = 0; s < subtiles; ++s) {
+      const int term = k + s * terms;
+#pragma unroll
+      for (int h = 0; h < Halves; ++h) {
+        hopper::copy_box(at.w_at(o, ring.stage, s) + h * Columns * row_bytes, &o.w_map, term,
+                         column + h * o.n, ready);
+      }
+      const std::uint32_t x_to = at.x_at(ring.stage, s) + rank * share * row_bytes;
       if (blocks > 1) {
-        bulk_copy_to_all(x_at + r * pitch, from, bytes, ready, everyone);
+        hopper::copy_box_to(everyone, x_to, &o.x_map, term, row + rank * share, ready);
       } else {
-        bulk_copy(x_at + r * pitch, from, bytes, ready);
+        hopper::copy_box(x_to, &o.x_map, term, row, ready);
       }
     }
     ring.advance();
@@ -150,133 +92,142 @@ __device__ __forceinline__ void copy_stages(const Operands& o, std::uint32_t mem
 }
 
 // The warps that multiply.
-template <int Halves>
-struct Fragments {
-  std::uint32_t a[steps][4];
-  std::uint32_t b[Halves][steps][2];
-};
-
-template <int Halves>
-__device__ __forceinline__ void load_group(Fragments<Halves>& f, std::uint32_t a_at,
-                                           std::uint32_t b_at, int half_bytes) {
-#pragma unroll
-  for (int s = 0; s < steps; ++s) ldmatrix_x4(f.a[s], a_at + 32 * s);
-#pragma unroll
-  for (int h = 0; h < Halves; ++h) {
-#pragma unroll
-    for (int s = 0; s < steps; s += 2) {
-      std::uint32_t two[4];
-      ldmatrix_x4(two, b_at + h * half_bytes + 32 * s);
-      f.b[h][s][0] = two[0];
-      f.b[h][s][1] = two[1];
-      f.b[h][s + 1][0] = two[2];
-      f.b[h][s + 1][1] = two[3];
-    }
-  }
-}
-
-template <int RowTiles, int Columns, int Halves>
-__device__ __forceinline__ void multiply_stages(float (&sum)[Halves][4], const Operands& o,
-                                                std::uint32_t memory, std::uint32_t full,
-                                                std::uint32_t empty, int row_tile, int column_tile,
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+template <int Columns, int Halves>
+__device__ __forceinline__ void multiply_stages(float (&sum)[Halves][Columns / 2],
+                                                const Operands& o, const Places& at, int group,
                                                 int lane) {
-  using Layout = Stage<RowTiles, Columns, Halves>;
-  const int blocks = cluster_size(), groups = o.k / group_terms;
-  const std::uint32_t a_lane = memory + (16 * row_tile + lane % 16) * pitch + lane / 16 * 16;
-  const std::uint32_t b_lane =
-      memory + (Layout::x_rows + 8 * column_tile + lane % 8) * pitch + lane / 8 * 16;
-  Fragments<Halves> fragments[2];
-  Ring loading(o.stages), freeing(o.stages);
-  barrier_wait(full, 0);
-  load_group<Halves>(fragments[0], a_lane, b_lane, Columns * pitch);
-  const auto step = [&](int group, Fragments<Halves>& current, Fragments<Halves>& next) {
-    const int following = group + 1;
-    if (following < groups) {
-      if (following % groups_per_stage == 0) {
-        loading.advance();
-        barrier_wait(full + 8 * loading.stage, loading.parity);
-      }
-      const std::uint32_t at =
-          loading.stage * Layout::bytes + following % groups_per_stage * group_terms * 2;
-      load_group<Halves>(next, a_lane + at, b_lane + at, Columns * pitch);
-    }
-#pragma unroll
-    for (int s = 0; s < steps; ++s) {
-#pragma unroll
-      for (int h = 0; h < Halves; ++h) {
-        mma_16x8x16<__nv_bfloat16>(sum[h], current.a[s], current.b[h][s][0], current.b[h][s][1]);
-      }
-    }
-    if (following % groups_per_stage == 0 || following == groups) {
-      __syncwarp();
-      if (lane < blocks) barrier_arrive_at(empty + 8 * freeing.stage, lane);
-      freeing.advance();
-    }
+  const int blocks = hopper::cluster_size();
+  Ring ring(o.stages);
+  int previous = 0;
+  const auto release = [&](int stage) {
+    if (lane < blocks) hopper::barrier_arrive_at(at.empty + 8 * stage, lane);
   };
-  for (int group = 0; group < groups; group += 2) {
-    step(group, fragments[0], fragments[1]);
-    if (group + 1 < groups) step(group + 1, fragments[1], fragments[0]);
-  }
-}
-
-// Complete the sums and store them.
-template <class Out, int Halves>
-__device__ __forceinline__ void store_sums(const float (&sum)[Halves][4], const Operands& o,
-                                           int row, int column, int lane) {
+  for (int k = 0; k < o.k; k += o.subtiles * terms) {
+    const int subtiles = min(o.subtiles, (o.k - k + terms - 1) / terms);
+    hopper::barrier_wait(at.full + 8 * ring.stage, ring.parity);
+    hopper::product_fence();
+    for (int s = 0; s < subtiles; ++s) {
+      const std::uint64_t a =
+          hopper::swizzled_tile(at.x_at(ring.stage, s) + group * 64 * row_bytes);
+      const std::uint64_t b = hopper::swizzled_tile(at.w_at(o, ring.stage, s));
 #pragma unroll
-  for (int e = 0; e < 4; ++e) {
-    const int r = row + lane / 4 + e / 2 * 8, c = column + lane % 4 * 2 + e % 2;
+      for (int step = 0; step < terms / 16; ++step) {
+#pragma unroll
+        for (int h = 0; h < Halves; ++h) {
+          constexpr int step_bytes = 32, unit = 16;
+          hopper::product(sum[h], a + step * step_bytes / unit,
+                          b + (h * Columns * row_bytes + step * step_bytes) / unit);
+        }
+      }
+    }
+    hopper::product_commit();
+    hopper::product_wait<1>();
+    if (k > 0) release(previous);
+    previous = ring.stage;
+    ring.advance();
+  }
+  hopper::product_wait<0>();
+}
+#endif
+
+template <class Out, int Columns, int Halves>
+__device__ __forceinline__ void store_sums(const float (&sum)[Halves][Columns / 2],
+                                           const Operands& o, int row, int column, int lane) {
+#pragma unroll
+  for (int i = 0; i < Columns / 2; ++i) {
+    const int r = row + lane / 4 + i / 2 % 2 * 8, c = column + i / 4 * 8 + lane % 4 * 2 + i % 2;
     if (r >= o.m || c >= o.n) continue;
     float v;
     if constexpr (Halves == 2) {
-      v = complete_swiglu<__nv_bfloat16, Out>(o.epilogue, sum[0][e], sum[1][e], r, c, o.n);
+      v = complete_swiglu<__nv_bfloat16, Out>(o.epilogue, sum[0][i], sum[1][i], r, c, o.n);
     } else {
-      v = complete<__nv_bfloat16, Out>(o.epilogue, sum[0][e], r, c);
+      v = complete<__nv_bfloat16, Out>(o.epilogue, sum[0][i], r, c);
     }
     static_cast<Out*>(o.y)[r * o.y_stride + c] = from_float<Out>(v);
   }
 }
 
-#endif  // sm_90
+// One warp copies, the others multiply.
 
-template <int RowTiles, int ColumnTiles, int Halves>
-__global__ void __launch_bounds__((RowTiles * ColumnTiles + 1) * 32)
-    small_kernel(const Operands o) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  constexpr int columns = 8 * ColumnTiles, computing = RowTiles * ColumnTiles;
-  extern __shared__ __align__(128) unsigned char shared[];
-  const std::uint32_t full = shared_address(shared), empty = full + 8 * most_stages;
-  const std::uint32_t memory = full + barrier_bytes;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int row = blockIdx.y * 16 * RowTiles, column = blockIdx.x * columns;
+/// Groups: of four warps, each 64 rows.
+template <int Columns, int Halves, int Groups>
+__global__ void __launch_bounds__(128 * Groups + 32)
+    small_kernel(const __grid_constant__ Operands o) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const Places at(o, shared_address(shared), Columns * Halves);
+  const int lane = threadIdx.x % 32;
+  const int warp =
+      __shfl_sync(full_warp, threadIdx.x / 32, 0);  // the compiler sees that a warp stays together
+  const int row = blockIdx.y * o.x_rows, column = blockIdx.x * Columns;
+  constexpr int multiplying = 4 * Groups;
   if (threadIdx.x == 0) {
     for (int s = 0; s < o.stages; ++s) {
-      barrier_init(full + 8 * s, 1);
-      barrier_init(empty + 8 * s, computing * cluster_size());
+      hopper::barrier_init(at.full + 8 * s, 1);
+      hopper::barrier_init(at.empty + 8 * s, multiplying * hopper::cluster_size());
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    hopper::barrier_init_fence();
   }
-  cluster_sync();
-  if (warp == computing) {
-    copy_stages<RowTiles, columns, Halves>(o, memory, full, empty, row, column, lane);
+  hopper::cluster_sync(hopper::cluster_size());
+  if (warp == multiplying) {
+    if (lane == 0) copy_stages<Columns, Halves>(o, at, row, column);
   } else {
-    const int row_tile = warp % RowTiles, column_tile = warp / RowTiles;
-    float sum[Halves][4] = {};
-    multiply_stages<RowTiles, columns, Halves>(sum, o, memory, full, empty, row_tile, column_tile,
-                                               lane);
-    const int r = row + 16 * row_tile, c = column + 8 * column_tile;
-    if (o.wide) {
-      store_sums<float, Halves>(sum, o, r, c, lane);
-    } else {
-      store_sums<__nv_bfloat16, Halves>(sum, o, r, c, lane);
+    const int group = warp / 4;
+    float sum[Halves][Columns / 2] = {};
+    multiply_stages<Columns, Halves>(sum, o, at, group, lane);
+    const int first = row + 64 * group + warp % 4 * 16;
+    if (warp % 4 * 16 < o.x_rows) {  // else the sums are of rows that are not there
+      if (o.wide) {
+        store_sums<float, Columns, Halves>(sum, o, first, column, lane);
+      } else {
+        store_sums<__nv_bfloat16, Columns, Halves>(sum, o, first, column, lane);
+      }
     }
   }
   __syncwarp();
-  cluster_sync();  // a neighbour may still copy into this block's memory or arrive at its barriers
+  hopper::cluster_sync(
+      hopper::
+          cluster_size());  // a neighbour may still copy into this block or arrive at its barriers
 #endif
 }
 
-// Launch with clusters and as many stages as fit.
+// Describe the boxes.
+PFN_cuTensorMapEncodeTiled_v12000 encoder() {
+  static const auto function = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    constexpr unsigned version = 12000;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, version,
+                                         cudaEnableDefault, &result) != cudaSuccess ||
+        result != cudaDriverEntryPointSuccess) {
+      cudaGetLastError();
+      found = nullptr;
+    }
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(found);
+  }();
+  return function;
+}
+
+CUtensorMap describe(const Matrix& matrix, int box_rows) {
+  CUtensorMap map{};
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(matrix.cols),
+                               static_cast<cuuint64_t>(matrix.rows)};
+  const cuuint64_t row_stride =
+      static_cast<cuuint64_t>(matrix.rows > 1 ? matrix.row_stride() : matrix.cols) * 2;
+  const cuuint32_t box[2] = {terms, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t every[2] = {1, 1};
+  const CUresult result =
+      encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, matrix.data, sizes, &row_stride, box,
+                every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw core::Error(core::Code::internal,
+                      "cuTensorMapEncodeTiled: error " + std::to_string(result));
+  }
+  return map;
+}
+
 bool is_hopper() {
   static const bool yes = [] {
     int device = 0, major = 0;
@@ -288,25 +239,32 @@ bool is_hopper() {
   return yes;
 }
 
-template <int RowTiles, int ColumnTiles, int Halves>
-void launch(Operands o, const SmallVariant& variant, cudaStream_t stream) {
-  using Layout = Stage<RowTiles, 8 * ColumnTiles, Halves>;
-  constexpr int all = 227 * 1024, half = 112 * 1024;
-  const int fit = ((variant.half ? half : all) - barrier_bytes) / Layout::bytes;
-  o.stages =
-      std::max(2, std::min({fit, most_stages, static_cast<int>(ceil_div(o.k, stage_terms)) + 1}));
-  const int bytes = barrier_bytes + o.stages * Layout::bytes;
-  const auto kernel = small_kernel<RowTiles, ColumnTiles, Halves>;
+// Launch with clusters and as many stages as fit.
+template <int Columns, int Halves, int Groups>
+void launch(Operands o, const SmallVariant& variant, const LinearArguments& a,
+            cudaStream_t stream) {
+  constexpr int all = 227 * 1024, half = 113 * 1024, deep = 4;
+  const int room = (variant.half ? half : all) - barrier_bytes;
+  const int subtile_bytes = (o.x_rows + Columns * Halves) * row_bytes;
+  // The unit reads 64 rows even of a shorter tile: leave what it may touch behind the last stage.
+  const int slack = std::max(0, 64 * Groups - o.x_rows) * row_bytes;
+  o.subtiles = 4;
+  while (o.subtiles > 1 && deep * o.subtiles * subtile_bytes > room - slack) o.subtiles /= 2;
+  o.stages = std::clamp((room - slack) / (o.subtiles * subtile_bytes), 2, most_stages);
+  const int bytes = barrier_bytes + o.stages * o.subtiles * subtile_bytes + slack;
+  const int cluster_blocks = std::min(variant.cluster, o.x_rows / 8);
+  o.x_map = describe(a.x, o.x_rows / cluster_blocks);
+  o.w_map = describe(a.w, Columns);
+  const auto kernel = small_kernel<Columns, Halves, Groups>;
   allow_shared_memory(kernel, static_cast<std::size_t>(bytes));
-  const std::int64_t blocks =
-      ceil_div(ceil_div(o.n, 8 * ColumnTiles), variant.cluster) * variant.cluster;
+  const std::int64_t blocks = ceil_div(ceil_div(o.n, Columns), cluster_blocks) * cluster_blocks;
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(variant.cluster), 1, 1};
+  cluster.val.clusterDim = {static_cast<unsigned>(cluster_blocks), 1, 1};
   cudaLaunchConfig_t configuration{};
   configuration.gridDim =
-      dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(ceil_div(o.m, 16 * RowTiles)));
-  configuration.blockDim = dim3((RowTiles * ColumnTiles + 1) * 32);
+      dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(ceil_div(o.m, o.x_rows)));
+  configuration.blockDim = dim3(128 * Groups + 32);
   configuration.dynamicSmemBytes = static_cast<std::size_t>(bytes);
   configuration.stream = stream;
   configuration.attrs = &cluster;
@@ -314,47 +272,46 @@ void launch(Operands o, const SmallVariant& variant, cudaStream_t stream) {
   ROSE_CUDA_CHECK(cudaLaunchKernelEx(&configuration, kernel, o));
 }
 
-template <int RowTiles, int ColumnTiles>
-void launch_halves(const Operands& o, const SmallVariant& variant, cudaStream_t stream) {
-  if (o.epilogue.activation == Activation::swiglu) {
-    launch<RowTiles, ColumnTiles, 2>(o, variant, stream);
-  } else {
-    launch<RowTiles, ColumnTiles, 1>(o, variant, stream);
+template <int Halves, int Groups>
+void launch_columns(const Operands& o, const SmallVariant& variant, const LinearArguments& a,
+                    cudaStream_t stream) {
+  switch (variant.column_tiles) {
+    case 1: return launch<8, Halves, Groups>(o, variant, a, stream);
+    case 2: return launch<16, Halves, Groups>(o, variant, a, stream);
+    case 4: return launch<32, Halves, Groups>(o, variant, a, stream);
+    default: return launch<64, Halves, Groups>(o, variant, a, stream);
   }
 }
 
-template <int RowTiles>
-void launch_columns(const Operands& o, const SmallVariant& variant, cudaStream_t stream) {
-  if (variant.column_tiles == 1) return launch_halves<RowTiles, 1>(o, variant, stream);
-  if (variant.column_tiles == 2) return launch_halves<RowTiles, 2>(o, variant, stream);
-  launch_halves<RowTiles, 4>(o, variant, stream);
+template <int Halves>
+void launch_groups(const Operands& o, const SmallVariant& variant, const LinearArguments& a,
+                   cudaStream_t stream) {
+  if (o.x_rows > 64) return launch_columns<Halves, 2>(o, variant, a, stream);
+  launch_columns<Halves, 1>(o, variant, a, stream);
 }
 
 }  // namespace
 
 bool small_fits(const LinearShape& shape) {
-  return shape.in == DType::bf16 && shape.aligned && shape.k > 0 && shape.k % group_terms == 0 &&
-         is_hopper();
+  return shape.in == DType::bf16 && shape.aligned && shape.k > 0 && shape.k % 8 == 0 &&
+         is_hopper() && encoder() != nullptr;
 }
 
 void run_small(const LinearPlan& plan, const LinearArguments& a, Stream stream) {
   const LinearShape& shape = plan.shape;
-  const Operands o{static_cast<const __nv_bfloat16*>(a.x.data),
-                   static_cast<const __nv_bfloat16*>(a.w.data),
-                   a.y.data,
-                   a.x.row_stride(),
-                   a.w.row_stride(),
-                   a.y.row_stride(),
-                   static_cast<int>(shape.m),
-                   static_cast<int>(shape.n),
-                   static_cast<int>(shape.k),
-                   0,
-                   shape.out == DType::f32,
-                   epilogue_of(shape, a)};
+  Operands o{};
+  o.y = a.y.data;
+  o.y_stride = a.y.row_stride();
+  o.m = static_cast<int>(shape.m);
+  o.n = static_cast<int>(shape.n);
+  o.k = static_cast<int>(shape.k);
+  o.x_rows = o.m <= 16 ? 16 : o.m <= 32 ? 32 : o.m <= 64 ? 64 : 128;
+  o.wide = shape.out == DType::f32;
+  o.epilogue = epilogue_of(shape, a);
   const SmallVariant variant = small_variant(plan.variant);
-  if (shape.m <= 16) return launch_columns<1>(o, variant, to_cuda(stream));
-  if (shape.m <= 32) return launch_columns<2>(o, variant, to_cuda(stream));
-  launch_columns<4>(o, variant, to_cuda(stream));
+  if (shape.activation == Activation::swiglu)
+    return launch_groups<2>(o, variant, a, to_cuda(stream));
+  launch_groups<1>(o, variant, a, to_cuda(stream));
 }
 
 }  // namespace rose::kernels::gpu::linear_paths

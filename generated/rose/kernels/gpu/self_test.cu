@@ -7,6 +7,7 @@
 #include "rose/core/rng.h"
 #include "rose/kernels/gpu/buffer.h"
 #include "rose/kernels/gpu/cuda.cuh"
+#include "rose/kernels/gpu/hopper.cuh"
 #include "rose/kernels/gpu/instruments.h"
 #include "rose/kernels/gpu/linear_paths.h"
 #include "rose/kernels/gpu/self_test.h"
@@ -46,27 +47,6 @@ __device__ __forceinline__ std::uint64_t tile_descriptor(const void* tiles) {
   return ((shared_address(tiles) & 0x3ffff) >> 4) | along_k >> 4 << 16 | along_rows >> 4 << 32;
 }
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-__device__ __forceinline__ void wgmma(float (&d)[4], std::uint64_t a, std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, %4, %5, 1, 1, 1, 0, 0;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "l"(a), "l"(b));
-}
-__device__ __forceinline__ void wgmma(float (&d)[32], std::uint64_t a, std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, %32, %33, 1, 1, 1, 0, 0;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a), "l"(b));
-}
-#endif
-
 /// y[64, N] of x[64, K] and w[N, K], by one warpgroup.
 template <int N>
 __global__ void __launch_bounds__(128)
@@ -84,9 +64,10 @@ __global__ void __launch_bounds__(128)
       w_tiles[place(i / 16, i % 16)] = w[i / 16 * k + step + i % 16];
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    wgmma(sum, tile_descriptor(x_tiles), tile_descriptor(w_tiles));
-    asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+    hopper::product_fence();
+    hopper::product(sum, tile_descriptor(x_tiles), tile_descriptor(w_tiles));
+    hopper::product_commit();
+    hopper::product_wait<0>();
     __syncthreads();
   }
   const int lane = thread % 32;
@@ -188,11 +169,13 @@ struct Sample {
 };
 
 // Run every path on a sample.
+bool is_hopper() {
+  constexpr int hopper = 90;
+  return device_info().capability == hopper;
+}
+
 void run_instructions(const Sample& sample, std::vector<BitCase>& cases) {
-  int device = 0, major = 0;
-  ROSE_CUDA_CHECK(cudaGetDevice(&device));
-  ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  if (major != 9) return;
+  if (!is_hopper()) return;
   Buffer& y = const_cast<Sample&>(sample).y;
   const auto run = [&](auto kernel, const char* name) {
     y.poison();
@@ -205,7 +188,8 @@ void run_instructions(const Sample& sample, std::vector<BitCase>& cases) {
   if (sample.n == 8) run(wgmma_loop<8>, "wgmma n8");
 }
 
-void run_emulation(const Sample& sample, std::vector<BitCase>& cases) {
+/// The model of a step that fits Hopper counts; others are tried for the record.
+void run_emulation(const Sample& sample, bool others, SelfTest& test) {
   const std::vector<float> expected = sample.expected.values<float>();
   const auto floats = [](const std::vector<bf16>& from) {
     std::vector<float> to(from.size());
@@ -213,36 +197,44 @@ void run_emulation(const Sample& sample, std::vector<BitCase>& cases) {
     return to;
   };
   const std::vector<float> x = floats(sample.x_host), w = floats(sample.w_host);
-  const auto k = static_cast<std::size_t>(sample.k);
-  for (const TensorCore& model : {TensorCore{16, 2}, TensorCore{16, 1}, TensorCore{16, 3},
-                                  TensorCore{8, 2}, TensorCore{8, 1}, TensorCore{16, 0}}) {
-    BitCase result{
-        std::to_string(model.terms) + " terms, " + std::to_string(model.extra_bits) + " extra bits",
-        sample.shape(), 0, 0};
+  const auto k = static_cast<std::size_t>(sample.k), n = static_cast<std::size_t>(sample.n);
+  const auto compare = [&](const TensorCore& model) {
+    BitCase result{"emulation of " + std::to_string(model.terms) + " terms with " +
+                       std::to_string(model.extra_bits) + " extra bits",
+                   sample.shape(), 0, 0};
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      const std::size_t row = i / static_cast<std::size_t>(sample.n),
-                        column = i % static_cast<std::size_t>(sample.n);
       ++result.outputs;
-      result.differing +=
-          expected[i] != tensor_core_dot(std::span(x).subspan(row * k, k),
-                                         std::span(w).subspan(column * k, k), model);
+      result.differing += expected[i] != tensor_core_dot(std::span(x).subspan(i / n * k, k),
+                                                         std::span(w).subspan(i % n * k, k), model);
     }
-    cases.push_back(result);
+    return result;
+  };
+  if (is_hopper()) test.cases.push_back(compare({}));
+  if (!others) return;
+  for (const TensorCore& model : {TensorCore{16, 0}, TensorCore{16, 1}, TensorCore{16, 3},
+                                  TensorCore{8, 1}, TensorCore{8, 2}}) {
+    test.emulated.push_back(compare(model));
   }
 }
 
-void run_plans(const Sample& sample, std::vector<BitCase>& cases) {
-  const LinearShape shape{.m = sample.m, .n = sample.n, .k = sample.k, .out = DType::f32};
+void run_plan(const Sample& sample, const LinearPlan& plan, std::vector<BitCase>& cases) {
   Buffer& y = const_cast<Sample&>(sample).y;
-  for (const LinearPlan& plan : linear_candidates(shape, false)) {
-    const Buffer workspace(plan.workspace_bytes);
-    y.poison();
-    linear(plan,
-           {.x = {sample.x.data(), DType::bf16, sample.m, sample.k},
-            .w = {sample.w.data(), DType::bf16, sample.n, sample.k},
-            .y = {y.data(), DType::f32, sample.m, sample.n}},
-           workspace.workspace(), {});
-    cases.push_back(sample.compare(plan.describe().c_str()));
+  const Buffer workspace(plan.workspace_bytes);
+  y.poison();
+  linear(plan,
+         {.x = {sample.x.data(), DType::bf16, sample.m, sample.k},
+          .w = {sample.w.data(), DType::bf16, sample.n, sample.k},
+          .y = {y.data(), DType::f32, sample.m, sample.n}},
+         workspace.workspace(), {});
+  cases.push_back(sample.compare(plan.describe().c_str()));
+}
+
+void run_plans(const Sample& sample, SelfTest& test) {
+  const LinearShape shape{.m = sample.m, .n = sample.n, .k = sample.k, .out = DType::f32};
+  for (const LinearPlan& plan : linear_candidates(shape, false)) run_plan(sample, plan, test.cases);
+  constexpr int most = 8;
+  for (const LinearPlan& plan : linear_paths::library_plans(shape, most)) {
+    if (!linear_paths::library_trusted(plan)) run_plan(sample, plan, test.others);
   }
 }
 
@@ -261,8 +253,8 @@ SelfTest self_test(Extent extent) {
         const Sample sample(64, n, k, kind);
         run_instructions(sample, test.cases);
         constexpr std::int64_t few = 1024;  // terms: the emulation is slow
-        if (full && n == 8 && k <= few) run_emulation(sample, test.emulated);
-        run_plans(sample, test.cases);
+        if (n == 8 && k <= few) run_emulation(sample, full, test);
+        run_plans(sample, test);
       }
     }
   }
@@ -285,7 +277,7 @@ SelfTest self_test(Extent extent) {
     for (const std::int64_t m : {1, 8, 16, 33, 64, 128, 256, 1024, 4096}) {
       constexpr std::int64_t most = std::int64_t{1} << 26;
       const LinearShape shape{.m = m, .n = n, .k = k, .out = DType::f32};
-      if (m * n <= most && (m <= 64 || n <= 4096)) run_plans(Sample(m, n, k), test.cases);
+      if (m * n <= most && (m <= 64 || n <= 4096)) run_plans(Sample(m, n, k), test);
       const std::vector<LinearPlan> own = linear_paths::library_plans(shape, 1, true);
       const int pieces = own.empty() ? 0 : linear_paths::library_splits(own.front());
       if (pieces > 1) test.splits.push_back({m, n, k, pieces});

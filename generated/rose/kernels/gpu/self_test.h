@@ -25,7 +25,8 @@ struct SplitShape {
 struct SelfTest {
   std::vector<BitCase> cases;
   std::vector<BitCase>
-      emulated;  ///< the arithmetic of a step, emulated on the CPU by several models
+      others;  ///< cuBLASLt's older algorithms, which split nothing; no plan trusts them
+  std::vector<BitCase> emulated;   ///< other models of a step than the one that fits
   std::vector<SplitShape> splits;  ///< full extent only
   bool canonical() const;          ///< nothing differs
   std::string summary() const;     ///< "canonical: 40 comparisons, 2,621,440 outputs, none differs"
