@@ -97,6 +97,7 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/elementwise.cu
   rose/kernels/gpu/elementwise.h
   rose/kernels/gpu/group.cuh
+  rose/kernels/gpu/hopper.cuh
   rose/kernels/gpu/instruments.cpp
   rose/kernels/gpu/instruments.cu
   rose/kernels/gpu/instruments.h
@@ -484,6 +485,7 @@ set(ROSE_FILES
   rose/kernels/gpu/elementwise.cu
   rose/kernels/gpu/elementwise.h
   rose/kernels/gpu/group.cuh
+  rose/kernels/gpu/hopper.cuh
   rose/kernels/gpu/instruments.cpp
   rose/kernels/gpu/instruments.cu
   rose/kernels/gpu/instruments.h
