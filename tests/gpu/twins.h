@@ -49,6 +49,11 @@ class Input {
     return values_[static_cast<std::size_t>(r * cols_ + c)];
   }
   const std::vector<float>& values() const { return values_; }
+  /// What the device holds now, for operations that work in place. Expects that nothing around the rows was written.
+  std::vector<float> current() const {
+    device_.expect_guards("in place");
+    return device_.values();
+  }
 
  private:
   std::vector<float> values_;

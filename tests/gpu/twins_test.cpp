@@ -3,6 +3,7 @@
 #include "twin_linear.h"
 #include "twin_norm.h"
 #include "twin_scores.h"
+#include "twin_tables.h"
 #include "twins.h"
 
 namespace rose::kernels::gpu {
@@ -18,5 +19,7 @@ ROSE_TWIN(norm, 80, twin_norm)
 ROSE_TWIN(norm_backward, 60, twin_norm_backward)
 ROSE_TWIN(softmax, 40, twin_softmax)
 ROSE_TWIN(cross_entropy, 40, twin_cross_entropy)
+ROSE_TWIN(rope, 40, twin_rope)
+ROSE_TWIN(embedding, 40, twin_embedding)
 
 }  // namespace rose::kernels::gpu
