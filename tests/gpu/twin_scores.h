@@ -44,26 +44,31 @@ inline RowScore row_score(const Input& z, std::int64_t r, std::int64_t cols) {
   for (std::int64_t c = 0; c < cols; ++c) sum += std::exp(z.at(r, c) - highest);
   const double lse = highest + std::log(sum);
   const double links = gamma(24 + static_cast<double>((cols + 127) / 128));
-  return {lse, links + (4 + highest - lowest) * fast_unit + 0x1p-22 * (std::abs(lse) + std::log(sum))};
+  return {lse,
+          links + (4 + highest - lowest) * fast_unit + 0x1p-22 * (std::abs(lse) + std::log(sum))};
 }
 
 inline void twin_cross_entropy(Fuzz& fuzz) {
   const bool large = fuzz.below(6) == 0;
   const std::int64_t rows = large ? 3 : fuzz.size(20);
-  const std::int64_t cols = large ? fuzz.one_of<std::int64_t>({50'257, 50'304, 151'936, 262'144}) : fuzz.some(5000);
+  const std::int64_t cols =
+      large ? fuzz.one_of<std::int64_t>({50'257, 50'304, 151'936, 262'144}) : fuzz.some(5000);
   fuzz.note(std::to_string(cols));
   const DType dtype = row_type(fuzz);
   const float scale = fuzz.one_of({1.0f, 0.125f, 0.001f});
   const Input z = fuzz.input(rows, cols, DType::f32, 4);
   std::vector<std::int32_t> ids;
   for (std::int64_t r = 0; r < rows; ++r) {
-    ids.push_back(fuzz.below(5) == 0 ? -1 : static_cast<std::int32_t>(fuzz.below(static_cast<std::uint32_t>(cols))));
+    ids.push_back(fuzz.below(5) == 0
+                      ? -1
+                      : static_cast<std::int32_t>(fuzz.below(static_cast<std::uint32_t>(cols))));
   }
   const Integers targets(ids);
   const Output gradient = fuzz.output(rows, cols, dtype);
   const auto bytes = static_cast<std::size_t>(rows) * sizeof(float);
   Buffer losses(bytes), lse(bytes), logprob(bytes), lse_alone(bytes);
-  cross_entropy(z.view(), targets.data(), scale, gradient.view(), losses.as<float>(), lse.as<float>(), {});
+  cross_entropy(z.view(), targets.data(), scale, gradient.view(), losses.as<float>(),
+                lse.as<float>(), {});
   token_logprob(z.view(), targets.data(), logprob.as<float>(), lse_alone.as<float>(), {});
   std::vector<double> loss, loss_bound, sums, sums_bound, slope, slope_bound;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -75,16 +80,19 @@ inline void twin_cross_entropy(Fuzz& fuzz) {
     loss_bound.push_back(t < 0 ? 0 : error + 0x1p-23 * std::abs(sum - z.at(r, t)));
     for (std::int64_t c = 0; c < cols; ++c) {
       const double p = std::exp(z.at(r, c) - sum);
-      const double off = p * (error + (4 + std::abs(z.at(r, c) - sum)) * fast_unit) + (c == t ? 0x1p-23 : 0.0);
+      const double off =
+          p * (error + (4 + std::abs(z.at(r, c) - sum)) * fast_unit) + (c == t ? 0x1p-23 : 0.0);
       slope.push_back(t < 0 ? 0 : double{scale} * (p - (c == t ? 1 : 0)));
       slope_bound.push_back(t < 0 ? 0 : double{scale} * off);
     }
   }
   fuzz.expect(gradient, slope, slope_bound, "dlogits");
-  expect_close(losses.values<float>(), loss, loss_bound, DType::f32, "losses of (" + fuzz.drawn() + ")");
+  expect_close(losses.values<float>(), loss, loss_bound, DType::f32,
+               "losses of (" + fuzz.drawn() + ")");
   expect_close(lse.values<float>(), sums, sums_bound, DType::f32, "lse of (" + fuzz.drawn() + ")");
   // One kernel, whoever asks: the same bits.
-  expect_same_bits(lse_alone.values<float>(), lse.values<float>(), "lse of both calls, (" + fuzz.drawn() + ")");
+  expect_same_bits(lse_alone.values<float>(), lse.values<float>(),
+                   "lse of both calls, (" + fuzz.drawn() + ")");
   std::vector<float> negated = losses.values<float>(), scored = logprob.values<float>();
   for (std::size_t r = 0; r < negated.size(); ++r) {
     if (ids[r] < 0) {

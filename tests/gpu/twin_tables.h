@@ -22,7 +22,8 @@ inline void twin_rope(Fuzz& fuzz) {
     cos.push_back(std::cos(angle));
     sin.push_back(std::sin(angle));
   }
-  const Buffer c = Buffer::of(std::span<const float>(cos)), s = Buffer::of(std::span<const float>(sin));
+  const Buffer c = Buffer::of(std::span<const float>(cos)),
+               s = Buffer::of(std::span<const float>(sin));
   const Input x = fuzz.input(tokens, heads * 2 * pairs, dtype);
   rope(x.view(), 2 * pairs, c.as<float>(), s.as<float>(), pairing, inverse, {});
   std::vector<float> expected = x.values();
@@ -45,7 +46,8 @@ inline void twin_rope(Fuzz& fuzz) {
 }
 
 inline void twin_embedding(Fuzz& fuzz) {
-  const std::int64_t tokens = fuzz.size(600), cols = fuzz.some(3000), vocab = fuzz.some(fuzz.coin() ? 3 : 400);
+  const std::int64_t tokens = fuzz.size(600), cols = fuzz.some(3000),
+                     vocab = fuzz.some(fuzz.coin() ? 3 : 400);
   const DType dtype = row_type(fuzz), stored = row_type(fuzz);
   const Input table = fuzz.input(vocab, cols, stored), dy = fuzz.input(tokens, cols, dtype);
   std::vector<std::int32_t> drawn;
@@ -58,7 +60,8 @@ inline void twin_embedding(Fuzz& fuzz) {
   embedding(ids.data(), table.view(), out.view(), {});
   std::vector<float> expected;
   for (const std::int32_t id : drawn) {
-    for (std::int64_t c = 0; c < cols; ++c) expected.push_back(rounded(static_cast<float>(table.at(id, c)), dtype));
+    for (std::int64_t c = 0; c < cols; ++c)
+      expected.push_back(rounded(static_cast<float>(table.at(id, c)), dtype));
   }
   expect_same_bits(out.matrix.values(), expected, "embedding of (" + fuzz.drawn() + ")");
   out.matrix.expect_guards("embedding");

@@ -1,10 +1,10 @@
 // One line per operation: its name, how many cases to draw, its twin.
+#include "twins.h"
 #include "twin_elementwise.h"
 #include "twin_linear.h"
 #include "twin_norm.h"
 #include "twin_scores.h"
 #include "twin_tables.h"
-#include "twins.h"
 
 namespace rose::kernels::gpu {
 

@@ -19,6 +19,8 @@ inline constexpr int key_split = 512;
 
 /// A log-sum-exp over a row of logits is merged from tiles of this many columns, ascending.
 inline constexpr int logsumexp_tile = 128;
+/// On a GPU the tiles of a run of this many columns are merged first, and then the runs, ascending both.
+inline constexpr int logsumexp_run = 1024;
 
 /// Wide heads take half as many keys at a time.
 constexpr int key_tile_of(std::int64_t head_dim) {

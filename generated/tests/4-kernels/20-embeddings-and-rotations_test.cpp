@@ -66,10 +66,21 @@ TEST(RotationChecks, NamesTheArgument) {
   };
   const auto* table = reinterpret_cast<const float*>(memory.data());
   const auto* ids = reinterpret_cast<const std::int32_t*>(memory.data());
-  EXPECT_EQ(argument_of([&] { rope(matrix(2, 9, DType::f32), 3, table, table, RopePairing::half, false, {}); }), "head_dim");
-  EXPECT_EQ(argument_of([&] { rope(matrix(2, 9, DType::f32), 4, table, table, RopePairing::half, false, {}); }), "x");
-  EXPECT_EQ(argument_of([&] { embedding(ids, matrix(4, 8, DType::f32), matrix(2, 7, DType::f32), {}); }), "out");
-  EXPECT_EQ(argument_of([&] { embedding_backward(ids, matrix(2, 8, DType::f32), matrix(4, 8, DType::bf16), {}, {}); }), "dtable");
+  EXPECT_EQ(argument_of([&] {
+              rope(matrix(2, 9, DType::f32), 3, table, table, RopePairing::half, false, {});
+            }),
+            "head_dim");
+  EXPECT_EQ(argument_of([&] {
+              rope(matrix(2, 9, DType::f32), 4, table, table, RopePairing::half, false, {});
+            }),
+            "x");
+  EXPECT_EQ(
+      argument_of([&] { embedding(ids, matrix(4, 8, DType::f32), matrix(2, 7, DType::f32), {}); }),
+      "out");
+  EXPECT_EQ(argument_of([&] {
+              embedding_backward(ids, matrix(2, 8, DType::f32), matrix(4, 8, DType::bf16), {}, {});
+            }),
+            "dtable");
   EXPECT_NO_THROW(embedding(nullptr, matrix(4, 8, DType::f32), matrix(0, 8, DType::f32), {}));
 }
 
@@ -82,7 +93,8 @@ TEST_F(RotationGpu, TableAndTurnEqualTheCpus) {
   const std::vector<float> inv_freq = rope_frequencies(128, 1e6f);
   std::vector<float> cos(positions.size() * 64), sin(cos.size());
   kernels::rope_table(positions, inv_freq, 1.0f, cos, sin, pool);
-  const Buffer p = Buffer::of(std::span<const std::int32_t>(positions)), f = Buffer::of(std::span<const float>(inv_freq));
+  const Buffer p = Buffer::of(std::span<const std::int32_t>(positions)),
+               f = Buffer::of(std::span<const float>(inv_freq));
   const Buffer c(cos.size() * 4), s(cos.size() * 4);
   rope_table(p.as<std::int32_t>(), 7, f.as<float>(), 64, 1.0f, c.as<float>(), s.as<float>(), {});
   synchronize({});

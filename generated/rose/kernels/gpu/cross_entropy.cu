@@ -9,18 +9,20 @@
 namespace rose::kernels::gpu {
 namespace {
 
-constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr int kThreads = 512;
 constexpr int kTile = numerics::logsumexp_tile;
-constexpr int kLanes = 8;              // of a tile
+constexpr int kLanes = 8;                 // of a tile
 constexpr int kPerLane = kTile / kLanes;  // columns
-constexpr int kTilesAtOnce = kThreads / kLanes;
-static_assert(kTile == 128);
+constexpr int kRunTiles = numerics::logsumexp_run / kTile;
+constexpr int kWarps = kThreads / 32, kWarpTiles = 32 / kLanes, kHalves = kRunTiles / kWarpTiles;
+constexpr int kRounds = 4;  // of all warps: more than shared memory can hold
+static_assert(kTile == 128 && kHalves == 2);
 
 // What a launch needs.
 struct Scores {
   const float* logits;
   std::int64_t stride;
-  int cols, tiles, tiles_of_block;
+  int cols, tiles, runs, runs_of_block;
   const std::int32_t* targets;
   float *logprob, *lse;
   float sign;  // of what goes to logprob: -1 for losses
@@ -41,16 +43,16 @@ struct TileState {
 
 __device__ __forceinline__ TileState score_tile(const float (&z)[kPerLane]) {
   float highest = -INFINITY;
-#pragma unroll
+  ROSE_UNROLL()
   for (int i = 0; i < kPerLane; ++i) highest = fmaxf(highest, z[i]);
-#pragma unroll
+  ROSE_UNROLL()
   for (int step = kLanes / 2; step > 0; step /= 2)
     highest = fmaxf(highest, __shfl_xor_sync(full_warp, highest, step));
   const float base = highest == -INFINITY ? 0.0f : highest;
   float sum = 0.0f;
-#pragma unroll
+  ROSE_UNROLL()
   for (int i = 0; i < kPerLane; ++i) sum += exp2_approx((z[i] - base) * log2_e);
-#pragma unroll
+  ROSE_UNROLL()
   for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(full_warp, sum, step);
   return {highest, sum};
 }
@@ -59,7 +61,7 @@ __device__ __forceinline__ TileState score_tile(const float (&z)[kPerLane]) {
 template <bool kWide>
 __device__ __forceinline__ void load_lane(const float* row, int cols, int tile, int q,
                                           float (&z)[kPerLane]) {
-#pragma unroll
+  ROSE_UNROLL()
   for (int j = 0; j < 4; ++j) {
     const int col = column_of(tile, q, j);
     if constexpr (kWide) {
@@ -67,7 +69,7 @@ __device__ __forceinline__ void load_lane(const float* row, int cols, int tile, 
                                      : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
       z[4 * j] = four.x, z[4 * j + 1] = four.y, z[4 * j + 2] = four.z, z[4 * j + 3] = four.w;
     } else {
-#pragma unroll
+      ROSE_UNROLL()
       for (int i = 0; i < 4; ++i) z[4 * j + i] = col + i < cols ? row[col + i] : -INFINITY;
     }
   }
@@ -77,17 +79,24 @@ __device__ __forceinline__ void load_lane(const float* row, int cols, int tile, 
 template <bool kWide>
 __device__ __forceinline__ void stage_lane(const float* row, int cols, int tile, int first, int q,
                                            float* piece) {
-#pragma unroll
+  ROSE_UNROLL()
   for (int j = 0; j < 4; ++j) {
     const int col = column_of(tile, q, j);
     float* to = piece + col - first * kTile;
     if (kWide && col < cols) {
       copy_async_16(shared_address(to), row + col);
     } else {
-#pragma unroll
+      ROSE_UNROLL()
       for (int i = 0; i < 4; ++i) to[i] = col + i < cols ? row[col + i] : -INFINITY;
     }
   }
+}
+
+/// Waits for the copies of the first round + 1 rounds.
+__device__ __forceinline__ void wait_for_round(int round) {
+  if (round == 0) return copy_async_wait<kRounds - 1>();
+  if (round == 1) return copy_async_wait<kRounds - 2>();
+  copy_async_wait<0>();
 }
 
 // Know one's place in the cluster.
@@ -97,6 +106,8 @@ struct Cluster {
   __device__ int size() const { return static_cast<int>(group.num_blocks()); }
   __device__ int rank() const { return static_cast<int>(group.block_rank()); }
   __device__ void sync() { group.sync(); }
+  __device__ void arrive() { group.barrier_arrive(); }  // says: I read nobody's memory any more
+  __device__ void wait() { group.barrier_wait(); }
   template <class T>
   __device__ const T* shared_of(T* mine, int rank) {
     return group.map_shared_rank(mine, static_cast<unsigned>(rank));
@@ -105,6 +116,8 @@ struct Cluster {
   __device__ int size() const { return 1; }
   __device__ int rank() const { return 0; }
   __device__ void sync() { __syncthreads(); }
+  __device__ void arrive() {}
+  __device__ void wait() {}
   template <class T>
   __device__ const T* shared_of(T* mine, int) {
     return mine;
@@ -112,56 +125,60 @@ struct Cluster {
 #endif
 };
 
-// Merge the tiles from left to right.
+// Merge pieces from left to right.
+__device__ __forceinline__ float shrink(float from, float to) {
+  return from == to ? 1.0f : exp2_approx((from - to) * log2_e);
+}
 
-/// On entry all[k] is the state of tile k; returns the row's log-sum-exp to every thread. Uses all[] for factors and addends.
-__device__ float merge_tiles(TileState* all, int tiles, float* shared) {
-  const int each = (tiles + kThreads - 1) / kThreads;
-  const int begin = min(tiles, static_cast<int>(threadIdx.x) * each), end = min(tiles, begin + each);
-  float mine = -INFINITY;
-  for (int k = begin; k < end; ++k) mine = fmaxf(mine, all[k].highest);
-  float before = mine;  // becomes the maximum of all threads up to and with this one, within the warp
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const float other = __shfl_up_sync(full_warp, before, step);
-    if (threadIdx.x % 32 >= step) before = fmaxf(before, other);
+/// The tiles of a run, one after the other; tile k of each half is held by lanes 8 k to 8 k + 7. Exponentials do not wait for
+/// the sum, so they overlap. A tile beyond the row holds nothing but -inf and changes nothing.
+__device__ __forceinline__ TileState merge_run(const TileState (&halves)[kHalves]) {
+  TileState all{-INFINITY, 0.0f};
+  ROSE_UNROLL()
+  for (int k = 0; k < kRunTiles; ++k) {
+    const TileState& half = halves[k / kWarpTiles];
+    const int lane = k % kWarpTiles * kLanes;
+    const TileState tile{__shfl_sync(full_warp, half.highest, lane),
+                         __shfl_sync(full_warp, half.sum, lane)};
+    const float common = fmaxf(all.highest, tile.highest);
+    const float addend = tile.sum * shrink(tile.highest, common);
+    all = {common, fmaf(all.sum, shrink(all.highest, common), addend)};
   }
-  const int warp = threadIdx.x / 32;
-  if (threadIdx.x % 32 == 31) shared[warp] = before;
-  before = __shfl_up_sync(full_warp, before, 1);
-  if (threadIdx.x % 32 == 0) before = -INFINITY;
-  __syncthreads();
-  float highest = -INFINITY;
-  for (int w = 0; w < kWarps; ++w) {
-    if (w < warp) before = fmaxf(before, shared[w]);
-    highest = fmaxf(highest, shared[w]);
+  return all;
+}
+
+/// all[k] is the state of run k, and becomes its factor and addend. Called by one warp; returns the row's log-sum-exp.
+__device__ float merge_runs(TileState* all, int runs) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float highest = -INFINITY;  // of all runs before
+  for (int base = 0; base < runs; base += 32) {
+    const int k = base + lane;
+    const TileState mine = k < runs ? all[k] : TileState{-INFINITY, 0.0f};
+    float upto = fmaxf(highest, mine.highest);
+    ROSE_UNROLL()
+    for (int step = 1; step < 32; step *= 2) {
+      const float other = __shfl_up_sync(full_warp, upto, step);
+      if (lane >= step) upto = fmaxf(upto, other);
+    }
+    float before = __shfl_up_sync(full_warp, upto, 1);
+    if (lane == 0) before = highest;
+    if (k < runs) all[k] = {shrink(before, upto), mine.sum * shrink(mine.highest, upto)};
+    highest = __shfl_sync(full_warp, upto, 31);
   }
-  const auto shrink = [](float from, float to) {
-    return from == to ? 1.0f : exp2_approx((from - to) * log2_e);
-  };
-  for (int k = begin; k < end; ++k) {
-    const TileState tile = all[k];
-    const float common = fmaxf(before, tile.highest);
-    all[k] = {shrink(before, common), tile.sum * shrink(tile.highest, common)};
-    before = common;
-  }
-  __syncthreads();
-  if (warp == 0) {
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int k = 0; k < tiles; ++k) sum = fmaf(sum, all[k].highest, all[k].sum);
-    if (threadIdx.x == 0) shared[kWarps] = highest + logf(sum);
-  }
-  __syncthreads();
-  return shared[kWarps];
+  __syncwarp();
+  float sum = 0.0f;
+  ROSE_UNROLL(16)
+  for (int k = 0; k < runs; ++k) sum = fmaf(sum, all[k].highest, all[k].sum);
+  return highest + logf(sum);
 }
 
 // Turn four logits into their gradient.
 template <class Out>
-__device__ __forceinline__ void store_gradient(Out* row, int col, int cols, bool wide, const float (&z)[4],
-                                               float lse, int target, float scale) {
+__device__ __forceinline__ void store_gradient(Out* row, int col, int cols, bool wide,
+                                               const float (&z)[4], float lse, int target,
+                                               float scale) {
   Out out[4];
-#pragma unroll
+  ROSE_UNROLL()
   for (int i = 0; i < 4; ++i) {
     float g = scale * exp2_approx((z[i] - lse) * log2_e);
     if (col + i == target) g -= scale;
@@ -174,7 +191,7 @@ __device__ __forceinline__ void store_gradient(Out* row, int col, int cols, bool
       *reinterpret_cast<uint2*>(row + col) = *reinterpret_cast<const uint2*>(out);
     }
   } else {
-#pragma unroll
+    ROSE_UNROLL()
     for (int i = 0; i < 4; ++i) {
       if (col + i < cols) row[col + i] = out[i];
     }
@@ -187,61 +204,73 @@ __device__ __forceinline__ void store_gradient(Out* row, int col, int cols, bool
 template <class Out, bool kGradient, bool kStaged, bool kWide>
 __global__ void __launch_bounds__(kThreads) score_kernel(Scores a) {
   extern __shared__ __align__(16) float memory[];
-  __shared__ float shared[kWarps + 1];
+  __shared__ float row_lse;
   Cluster cluster;
   const int blocks = cluster.size();
   const std::int64_t row = blockIdx.x / static_cast<unsigned>(blocks);
   const float* logits = a.logits + row * a.stride;
-  const int first = cluster.rank() * a.tiles_of_block, last = min(a.tiles, first + a.tiles_of_block);
+  const int first = cluster.rank() * a.runs_of_block * kRunTiles;
+  const int last = min(a.tiles, first + a.runs_of_block * kRunTiles);
   float* piece = memory;
-  auto* mine = reinterpret_cast<TileState*>(memory + (kStaged ? a.tiles_of_block * kTile : 0));
-  TileState* all = mine + a.tiles_of_block;
+  auto* mine =
+      reinterpret_cast<TileState*>(memory + (kStaged ? a.runs_of_block * kRunTiles * kTile : 0));
+  TileState* all = mine + a.runs_of_block;
   const int target = a.targets != nullptr ? a.targets[row] : 0;
   const bool valid = target >= 0 && target < a.cols;
   const float chosen = valid ? logits[target] : __int_as_float(0x7fffffff);
-  const int q = threadIdx.x % kLanes, own = first + static_cast<int>(threadIdx.x) / kLanes;
-  // Score the tiles of this block.
+  const int q = static_cast<int>(threadIdx.x) % kLanes;
+  // Score the runs of this block, one for each warp at a time.
+  const int warp = static_cast<int>(threadIdx.x) / 32,
+            lane_tile = static_cast<int>(threadIdx.x) % 32 / kLanes;
   if constexpr (kStaged) {
-    constexpr int ahead = 4;
-  #pragma unroll
-    for (int round = 0; round < ahead; ++round) {
-      const int tile = own + round * kTilesAtOnce;
-      if (tile < last) stage_lane<kWide>(logits, a.cols, tile, first, q, piece);
-      copy_async_commit();
-    }
-    for (int base = 0; first + base < last; base += kTilesAtOnce) {
-      copy_async_wait<ahead - 1>();
-      const int tile = own + base;
-      float z[kPerLane];
-  #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float4 four = tile < last ? *reinterpret_cast<const float4*>(
-                                              piece + column_of(tile - first, q, j))
-                                        : make_float4(0, 0, 0, 0);
-        z[4 * j] = four.x, z[4 * j + 1] = four.y, z[4 * j + 2] = four.z, z[4 * j + 3] = four.w;
+    ROSE_UNROLL()
+    for (int round = 0; round < kRounds; ++round) {
+      const int run = warp + round * kWarps;
+      for (int half = 0; half < kHalves; ++half) {
+        const int tile = first + run * kRunTiles + half * kWarpTiles + lane_tile;
+        if (run < a.runs_of_block && tile < last)
+          stage_lane<kWide>(logits, a.cols, tile, first, q, piece);
       }
-      const TileState state = score_tile(z);
-      if (q == 0 && tile < last) mine[tile - first] = state;
-      const int next = tile + ahead * kTilesAtOnce;
-      if (next < last) stage_lane<kWide>(logits, a.cols, next, first, q, piece);
       copy_async_commit();
     }
-  } else {
-  #pragma unroll 2
-    for (int base = 0; first + base < last; base += kTilesAtOnce) {
-      const int tile = own + base;
+  }
+  int round = 0;
+  for (int run = warp; run < a.runs_of_block && first + run * kRunTiles < last;
+       run += kWarps, ++round) {
+    if constexpr (kStaged) wait_for_round(round);
+    TileState halves[kHalves];
+    ROSE_UNROLL()
+    for (int half = 0; half < kHalves; ++half) {
+      const int tile = first + run * kRunTiles + half * kWarpTiles + lane_tile;
       float z[kPerLane];
-      load_lane<kWide>(logits, tile < last ? a.cols : 0, tile, q, z);
-      const TileState state = score_tile(z);
-      if (q == 0 && tile < last) mine[tile - first] = state;
+      if constexpr (kStaged) {
+        ROSE_UNROLL()
+        for (int j = 0; j < 4; ++j) {
+          const float4 four =
+              tile < last ? *reinterpret_cast<const float4*>(piece + column_of(tile - first, q, j))
+                          : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+          z[4 * j] = four.x, z[4 * j + 1] = four.y, z[4 * j + 2] = four.z, z[4 * j + 3] = four.w;
+        }
+      } else {
+        load_lane<kWide>(logits, tile < last ? a.cols : 0, tile, q, z);
+      }
+      halves[half] = score_tile(z);
     }
+    const TileState state = merge_run(halves);
+    if (threadIdx.x % 32 == 0) mine[run] = state;
   }
   cluster.sync();
-  for (int k = threadIdx.x; k < a.tiles; k += kThreads) {
-    all[k] = cluster.shared_of(mine, k / a.tiles_of_block)[k % a.tiles_of_block];
+  for (int k = threadIdx.x; k < a.runs; k += kThreads) {
+    all[k] = cluster.shared_of(mine, k / a.runs_of_block)[k % a.runs_of_block];
   }
   __syncthreads();
-  const float lse = merge_tiles(all, a.tiles, shared);
+  cluster.arrive();
+  if (threadIdx.x < 32) {
+    const float lse = merge_runs(all, a.runs);
+    if (threadIdx.x == 0) row_lse = lse;
+  }
+  __syncthreads();
+  const float lse = row_lse;
   if (cluster.rank() == 0 && threadIdx.x == 0) {
     if (a.lse != nullptr) a.lse[row] = lse;
     const float result = a.sign * (chosen - lse);
@@ -251,20 +280,21 @@ __global__ void __launch_bounds__(kThreads) score_kernel(Scores a) {
     // Write the gradient of this block's piece.
     Out* gradient = static_cast<Out*>(a.gradient) + row * a.gradient_stride;
     const int end = min(a.cols, last * kTile);
-    #pragma unroll 4
-    for (int col = first * kTile + static_cast<int>(threadIdx.x) * 4; col < end; col += kThreads * 4) {
+    ROSE_UNROLL(4)
+    for (int col = first * kTile + static_cast<int>(threadIdx.x) * 4; col < end;
+         col += kThreads * 4) {
       float z[4];
       if constexpr (kStaged) {
         const float4 four = *reinterpret_cast<const float4*>(piece + col - first * kTile);
         z[0] = four.x, z[1] = four.y, z[2] = four.z, z[3] = four.w;
       } else {
-    #pragma unroll
+        ROSE_UNROLL()
         for (int i = 0; i < 4; ++i) z[i] = col + i < a.cols ? logits[col + i] : 0.0f;
       }
       store_gradient<Out>(gradient, col, a.cols, kWide, z, lse, target, a.scale);
     }
   }
-  if (blocks > 1) cluster.sync();
+  cluster.wait();
 }
 
 // Choose the cluster.
@@ -274,13 +304,13 @@ struct ClusterPlan {
   std::size_t bytes = 0;
 };
 
-std::size_t bytes_of(int tiles, int blocks, bool staged) {
-  const int own = (tiles + blocks - 1) / blocks;
-  return static_cast<std::size_t>(staged ? own * kTile : 0) * sizeof(float) +
-         static_cast<std::size_t>(own + tiles) * sizeof(TileState);
+std::size_t bytes_of(int runs, int blocks, bool staged) {
+  const int own = (runs + blocks - 1) / blocks;
+  return static_cast<std::size_t>(staged ? own * kRunTiles * kTile : 0) * sizeof(float) +
+         static_cast<std::size_t>(own + runs) * sizeof(TileState);
 }
 
-ClusterPlan plan_clusters(int tiles, bool gradient, std::int64_t rows) {
+ClusterPlan plan_clusters(int runs, bool gradient, std::int64_t rows) {
   int device = 0, major = 0, most = 0;
   ROSE_CUDA_CHECK(cudaGetDevice(&device));
   ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
@@ -289,15 +319,16 @@ ClusterPlan plan_clusters(int tiles, bool gradient, std::int64_t rows) {
   const int blocks_allowed = major >= hopper ? widest : 1;
   if (!gradient) {
     const int blocks = rows <= few_rows ? blocks_allowed : 1;
-    return {blocks, false, bytes_of(tiles, blocks, false)};
+    return {blocks, false, bytes_of(runs, blocks, false)};
   }
   const auto all = static_cast<std::size_t>(most) - 1024;  // a little is reserved for each block
   for (const std::size_t budget : {all / 4, all / 3, all / 2, all}) {
     for (int blocks = 1; blocks <= blocks_allowed; blocks *= 2) {
-      if (bytes_of(tiles, blocks, true) <= budget) return {blocks, true, bytes_of(tiles, blocks, true)};
+      if (bytes_of(runs, blocks, true) <= budget)
+        return {blocks, true, bytes_of(runs, blocks, true)};
     }
   }
-  return {1, false, bytes_of(tiles, 1, false)};
+  return {1, false, bytes_of(runs, 1, false)};
 }
 
 }  // namespace
@@ -305,8 +336,8 @@ ClusterPlan plan_clusters(int tiles, bool gradient, std::int64_t rows) {
 // Launch clusters.
 template <class Out, bool kGradient>
 void launch_scores(Scores a, std::int64_t rows, bool wide, Stream stream) {
-  const ClusterPlan plan = plan_clusters(a.tiles, kGradient, rows);
-  a.tiles_of_block = (a.tiles + plan.blocks - 1) / plan.blocks;
+  const ClusterPlan plan = plan_clusters(a.runs, kGradient, rows);
+  a.runs_of_block = (a.runs + plan.blocks - 1) / plan.blocks;
   const auto launch = [&](auto kernel) {
     allow_shared_memory(kernel, plan.bytes);
     cudaLaunchConfig_t config{};
@@ -323,11 +354,13 @@ void launch_scores(Scores a, std::int64_t rows, bool wide, Stream stream) {
   };
   if constexpr (kGradient) {
     if (plan.staged) {
-      wide ? launch(score_kernel<Out, true, true, true>) : launch(score_kernel<Out, true, true, false>);
+      wide ? launch(score_kernel<Out, true, true, true>)
+           : launch(score_kernel<Out, true, true, false>);
       return;
     }
   }
-  wide ? launch(score_kernel<Out, kGradient, false, true>) : launch(score_kernel<Out, kGradient, false, false>);
+  wide ? launch(score_kernel<Out, kGradient, false, true>)
+       : launch(score_kernel<Out, kGradient, false, false>);
 }
 
 Scores scores_of(const Matrix& logits, const std::int32_t* targets, float* logprob, float* lse) {
@@ -336,6 +369,7 @@ Scores scores_of(const Matrix& logits, const std::int32_t* targets, float* logpr
   a.stride = logits.row_stride();
   a.cols = static_cast<int>(logits.cols);
   a.tiles = static_cast<int>(ceil_div(logits.cols, kTile));
+  a.runs = static_cast<int>(ceil_div(logits.cols, numerics::logsumexp_run));
   a.targets = targets, a.logprob = logprob, a.lse = lse, a.sign = 1.0f;
   return a;
 }
@@ -347,7 +381,8 @@ bool in_fours(const Matrix& m) {
 
 void launch_token_logprob(const Matrix& logits, const std::int32_t* targets, float* logprob,
                           float* lse, Stream stream) {
-  launch_scores<float, false>(scores_of(logits, targets, logprob, lse), logits.rows, in_fours(logits), stream);
+  launch_scores<float, false>(scores_of(logits, targets, logprob, lse), logits.rows,
+                              in_fours(logits), stream);
 }
 
 void launch_cross_entropy(const Matrix& logits, const std::int32_t* targets, float scale,

@@ -31,30 +31,30 @@ __global__ void __launch_bounds__(kThreads) map_kernel(Streams<F::inputs, F::out
   const std::int64_t first =
       blockIdx.x % s.chunks * kBlock + static_cast<std::int64_t>(threadIdx.x) * group_size;
   Group<In> in[kUnroll][F::inputs];
-#pragma unroll
+  ROSE_UNROLL()
   for (int u = 0; u < kUnroll; ++u) {
     const std::int64_t col = first + u * kThreads * group_size;
-#pragma unroll
+    ROSE_UNROLL()
     for (int i = 0; i < F::inputs; ++i) {
       const In* from = static_cast<const In*>(s.in[i]) + row * s.in_stride[i] + col;
       in[u][i] = load_group<kWide>(from, s.cols - col);
     }
   }
-#pragma unroll
+  ROSE_UNROLL()
   for (int u = 0; u < kUnroll; ++u) {
     const std::int64_t col = first + u * kThreads * group_size;
     if (col >= s.cols) return;
     Group<Out> out[F::outputs];
-#pragma unroll
+    ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e) {
       float x[F::inputs], y[F::outputs];
-#pragma unroll
+      ROSE_UNROLL()
       for (int i = 0; i < F::inputs; ++i) x[i] = to_float(in[u][i].at[e]);
       f.template operator()<In>(x, y);
-#pragma unroll
+      ROSE_UNROLL()
       for (int i = 0; i < F::outputs; ++i) out[i].at[e] = from_float<Out>(y[i]);
     }
-#pragma unroll
+    ROSE_UNROLL()
     for (int i = 0; i < F::outputs; ++i) {
       Out* to = static_cast<Out*>(s.out[i]) + row * s.out_stride[i] + col;
       store_group<kWide>(to, out[i], s.cols - col);
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kThreads)
   if (element % group_size == 0) {
     const uint4 words = philox(seed, stream, element / group_size);
     const std::uint32_t word[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
+    ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e)
       out.at[e] = to_bf16_stochastic(in.at[e], e % 2 == 0 ? word[e / 2] : word[e / 2] >> 16);
   } else {

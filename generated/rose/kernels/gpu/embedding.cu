@@ -13,8 +13,9 @@ constexpr int kThreads = 128, kWarp = 32;
 // Copy a row, or write NaN for an id that points nowhere.
 template <class In, class Out, bool kWide>
 __global__ void __launch_bounds__(kThreads)
-    embedding_kernel(const std::int32_t* ids, const In* table, std::int64_t vocab, std::int64_t table_stride, Out* out,
-                     std::int64_t out_stride, std::int64_t cols) {
+    embedding_kernel(const std::int32_t* ids, const In* table, std::int64_t vocab,
+                     std::int64_t table_stride, Out* out, std::int64_t out_stride,
+                     std::int64_t cols) {
   const std::int32_t id = ids[blockIdx.x];
   const bool known = id >= 0 && id < vocab;
   const In* from = table + (known ? id : 0) * table_stride;
@@ -22,7 +23,7 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t col = threadIdx.x * group_size; col < cols; col += kThreads * group_size) {
     const Group<In> row = load_group<kWide>(from + col, known ? cols - col : 0);
     Group<Out> copy;
-#pragma unroll
+    ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e)
       copy.at[e] = from_float<Out>(known ? to_float(row.at[e]) : __int_as_float(0x7fffffff));
     store_group<kWide>(to + col, copy, cols - col);
@@ -40,7 +41,8 @@ struct SortMemory {
   std::size_t array, temporary;
 
   explicit SortMemory(std::int64_t tokens)
-      : array((static_cast<std::size_t>(tokens) * sizeof(std::int32_t) + 255) / 256 * 256), temporary(0) {
+      : array((static_cast<std::size_t>(tokens) * sizeof(std::int32_t) + 255) / 256 * 256),
+        temporary(0) {
     const std::int32_t* none = nullptr;
     std::int32_t* out = nullptr;
     ROSE_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(nullptr, temporary, none, out, none, out,
@@ -52,14 +54,15 @@ struct SortMemory {
 // Add a run of equal ids in token order.
 template <class T, bool kWide>
 __global__ void __launch_bounds__(kThreads)
-    embedding_add_kernel(const std::int32_t* ids, const std::int32_t* tokens, std::int64_t count, const T* dy,
-                         std::int64_t dy_stride, float* table, std::int64_t vocab, std::int64_t table_stride,
-                         std::int64_t cols) {
+    embedding_add_kernel(const std::int32_t* ids, const std::int32_t* tokens, std::int64_t count,
+                         const T* dy, std::int64_t dy_stride, float* table, std::int64_t vocab,
+                         std::int64_t table_stride, std::int64_t cols) {
   constexpr int ahead = 8;
   const std::int64_t begin = std::int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (begin >= count) return;
   const std::int32_t id = ids[begin];
-  if (id < 0 || id >= vocab || (begin > 0 && ids[begin - 1] == id)) return;  // not the first of its run
+  if (id < 0 || id >= vocab || (begin > 0 && ids[begin - 1] == id))
+    return;  // not the first of its run
   const std::int64_t col = (std::int64_t{blockIdx.y} * kWarp + threadIdx.x % kWarp) * group_size;
   const std::int64_t left = cols - col;
   if (left <= 0) return;
@@ -69,14 +72,14 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t base = begin; more; base += ahead) {
     Group<T> group[ahead];
     bool mine[ahead];
-#pragma unroll
+    ROSE_UNROLL()
     for (int i = 0; i < ahead; ++i) {
       mine[i] = more = more && base + i < count && ids[base + i] == id;
       if (mine[i]) group[i] = load_group<kWide>(dy + tokens[base + i] * dy_stride + col, left);
     }
-#pragma unroll
+    ROSE_UNROLL()
     for (int i = 0; i < ahead; ++i) {
-#pragma unroll
+      ROSE_UNROLL()
       for (int e = 0; e < group_size; ++e) {
         if (mine[i]) sum.at[e] += to_float(group[i].at[e]);
       }
@@ -88,7 +91,8 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 // Sort, then add.
-void launch_embedding(const std::int32_t* ids, const Matrix& table, const Matrix& out, Stream stream) {
+void launch_embedding(const std::int32_t* ids, const Matrix& table, const Matrix& out,
+                      Stream stream) {
   const bool wide = all_wide(table, out);
   with_element(table.dtype, [&]<class In>(In*) {
     with_element(out.dtype, [&]<class Out>(Out*) {
@@ -112,13 +116,16 @@ void launch_embedding_backward(const std::int32_t* ids, const Matrix& dy, const 
   const std::int64_t count = dy.rows;
   SortMemory memory(count);
   auto* const bytes = static_cast<std::byte*>(workspace.data);
-  const auto array = [&](std::size_t i) { return reinterpret_cast<std::int32_t*>(bytes + i * memory.array); };
+  const auto array = [&](std::size_t i) {
+    return reinterpret_cast<std::int32_t*>(bytes + i * memory.array);
+  };
   std::int32_t *sorted = array(0), *tokens = array(1), *numbers = array(2);
   const auto blocks = static_cast<unsigned>(ceil_div(count, kThreads));
   number_kernel<<<blocks, kThreads, 0, to_cuda(stream)>>>(numbers, count);
-  ROSE_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(
-      bytes + 3 * memory.array, memory.temporary, ids, sorted, static_cast<const std::int32_t*>(numbers),
-      tokens, static_cast<int>(count), 0, 32, to_cuda(stream)));
+  ROSE_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(bytes + 3 * memory.array, memory.temporary, ids,
+                                                  sorted, static_cast<const std::int32_t*>(numbers),
+                                                  tokens, static_cast<int>(count), 0, 32,
+                                                  to_cuda(stream)));
   const dim3 grid(static_cast<unsigned>(ceil_div(count, kThreads / kWarp)),
                   static_cast<unsigned>(ceil_div(dy.cols, kWarp * group_size)));
   with_element(dy.dtype, [&]<class T>(T*) {
@@ -127,7 +134,8 @@ void launch_embedding_backward(const std::int32_t* ids, const Matrix& dy, const 
           sorted, tokens, count, static_cast<const T*>(dy.data), dy.row_stride(),
           static_cast<float*>(dtable.data), dtable.rows, dtable.row_stride(), dy.cols);
     };
-    all_wide(dy, dtable) ? launch(embedding_add_kernel<T, true>) : launch(embedding_add_kernel<T, false>);
+    all_wide(dy, dtable) ? launch(embedding_add_kernel<T, true>)
+                         : launch(embedding_add_kernel<T, false>);
   });
   ROSE_LAUNCH_CHECK("embedding_backward");
 }

@@ -8,6 +8,10 @@
 
 namespace rose::kernels::gpu {
 
+// `#pragma unroll` as a statement, so that it may stand in a piece of code that is woven into another.
+#define ROSE_PRAGMA(text) _Pragma(#text)
+#define ROSE_UNROLL(...) ROSE_PRAGMA(unroll __VA_ARGS__)
+
 inline constexpr int group_size = 8;
 
 /// Eight neighbours of a row in registers: one 16-byte access in bf16, two in fp32.
@@ -24,10 +28,10 @@ __device__ __forceinline__ Group<T> load_group(const T* from, std::int64_t left)
     constexpr int words = sizeof(group) / sizeof(uint4);
     auto* to = reinterpret_cast<uint4*>(&group);
     const auto* wide = reinterpret_cast<const uint4*>(from);
-#pragma unroll
+    ROSE_UNROLL()
     for (int i = 0; i < words; ++i) to[i] = left > 0 ? wide[i] : make_uint4(0, 0, 0, 0);
   } else {
-#pragma unroll
+    ROSE_UNROLL()
     for (int i = 0; i < group_size; ++i) group.at[i] = i < left ? from[i] : from_float<T>(0.0f);
   }
   return group;
@@ -41,10 +45,10 @@ __device__ __forceinline__ void store_group(T* to, const Group<T>& group, std::i
     const auto* from = reinterpret_cast<const uint4*>(&group);
     auto* wide = reinterpret_cast<uint4*>(to);
     if (left <= 0) return;
-#pragma unroll
+    ROSE_UNROLL()
     for (int i = 0; i < words; ++i) wide[i] = from[i];
   } else {
-#pragma unroll
+    ROSE_UNROLL()
     for (int i = 0; i < group_size; ++i) {
       if (i < left) to[i] = group.at[i];
     }

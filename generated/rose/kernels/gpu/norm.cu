@@ -27,8 +27,9 @@ __device__ __forceinline__ T finish(float x, float mean, float inv, float weight
 template <class T>
 __device__ __forceinline__ Group<T> add_groups(const Group<T>& a, const Group<T>& b) {
   Group<T> sum;
-#pragma unroll
-  for (int e = 0; e < group_size; ++e) sum.at[e] = from_float<T>(to_float(a.at[e]) + to_float(b.at[e]));
+  ROSE_UNROLL()
+  for (int e = 0; e < group_size; ++e)
+    sum.at[e] = from_float<T>(to_float(a.at[e]) + to_float(b.at[e]));
   return sum;
 }
 
@@ -38,11 +39,12 @@ __global__ void __launch_bounds__(Team::block) norm_kernel(DeviceNorm a) {
   __shared__ float shared[2][Team::block];
   const std::int64_t row = std::int64_t{blockIdx.x} * Team::rows + threadIdx.x / Team::threads;
   const std::int64_t first = static_cast<std::int64_t>(threadIdx.x % Team::threads) * group_size;
-  const std::int64_t cols = row < a.rows ? a.cols : 0;  // a team without a row loads and stores nothing
+  const std::int64_t cols =
+      row < a.rows ? a.cols : 0;  // a team without a row loads and stores nothing
   constexpr std::int64_t step = std::int64_t{Team::threads} * group_size;
   Group<T> x[Team::groups];
   const T* from = a.x.row<const T>(row, a.heads, a.cols);
-#pragma unroll
+  ROSE_UNROLL()
   for (int g = 0; g < Team::groups; ++g) {
     const std::int64_t col = first + g * step;
     x[g] = load_group<true>(from + col, cols - col);
@@ -52,12 +54,12 @@ __global__ void __launch_bounds__(Team::block) norm_kernel(DeviceNorm a) {
     const T* other = a.residual.row<const T>(row, a.heads, a.cols);
     T* sum = a.sum.row<T>(row, a.heads, a.cols);
     Group<T> r[Team::groups];
-  #pragma unroll
+    ROSE_UNROLL()
     for (int g = 0; g < Team::groups; ++g) {
       const std::int64_t col = first + g * step;
       r[g] = load_group<true>(other + col, cols - col);
     }
-  #pragma unroll
+    ROSE_UNROLL()
     for (int g = 0; g < Team::groups; ++g) {
       const std::int64_t col = first + g * step;
       x[g] = add_groups(x[g], r[g]);
@@ -69,18 +71,18 @@ __global__ void __launch_bounds__(Team::block) norm_kernel(DeviceNorm a) {
   float mean = 0.0f;
   if constexpr (kCentre) {
     float slot[Team::used] = {};
-  #pragma unroll
+    ROSE_UNROLL()
     for (int g = 0; g < Team::groups; ++g) {
-  #pragma unroll
+      ROSE_UNROLL()
       for (int e = 0; e < group_size; ++e) slot[g % Team::slots] += to_float(x[g].at[e]);
     }
     mean = fold_slots<Team>(slot, shared[0]) / count;
   }
   float squares[Team::used] = {};
-  #pragma unroll
+  ROSE_UNROLL()
   for (int g = 0; g < Team::groups; ++g) {
     if (kCentre && first + g * step >= cols) continue;
-  #pragma unroll
+    ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e) {
       const float d = to_float(x[g].at[e]) - mean;
       squares[g % Team::slots] = fmaf(d, d, squares[g % Team::slots]);
@@ -92,15 +94,16 @@ __global__ void __launch_bounds__(Team::block) norm_kernel(DeviceNorm a) {
     if (kCentre && a.mean != nullptr) a.mean[row] = mean;
   }
   T* to = a.y.row<T>(row, a.heads, a.cols);
-#pragma unroll
+  ROSE_UNROLL()
   for (int g = 0; g < Team::groups; ++g) {
     const std::int64_t col = first + g * step;
     float weight[group_size], bias[group_size];
     a.weight.load<true>(col, cols - col, weight);
     if constexpr (kCentre) a.bias.load<true>(col, cols - col, bias);
-#pragma unroll
+    ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e)
-      x[g].at[e] = finish<T, kCentre>(to_float(x[g].at[e]), mean, inv, weight[e], kCentre ? bias[e] : 0.0f);
+      x[g].at[e] =
+          finish<T, kCentre>(to_float(x[g].at[e]), mean, inv, weight[e], kCentre ? bias[e] : 0.0f);
     store_group<true>(to + col, x[g], cols - col);
   }
 }
@@ -119,7 +122,8 @@ __global__ void __launch_bounds__(numerics::row_slots) long_norm_kernel(DeviceNo
     T* sum = a.sum.row<T>(row, a.heads, cols);
     for (std::int64_t col = first; col < cols; col += step) {
       const auto x = load_group<kWide>(from + col, cols - col);
-      store_group<kWide>(sum + col, add_groups(x, load_group<kWide>(other + col, cols - col)), cols - col);
+      store_group<kWide>(sum + col, add_groups(x, load_group<kWide>(other + col, cols - col)),
+                         cols - col);
     }
     from = sum;
   }
@@ -127,7 +131,7 @@ __global__ void __launch_bounds__(numerics::row_slots) long_norm_kernel(DeviceNo
   if constexpr (kCentre) {
     for (std::int64_t col = first; col < cols; col += step) {
       const Group<T> x = load_group<kWide>(from + col, cols - col);
-  #pragma unroll
+      ROSE_UNROLL()
       for (int e = 0; e < group_size; ++e) total += to_float(x.at[e]);
     }
     mean = fold_threads<numerics::row_slots>(total, shared[0], Plus{}) / count;
@@ -135,7 +139,7 @@ __global__ void __launch_bounds__(numerics::row_slots) long_norm_kernel(DeviceNo
   }
   for (std::int64_t col = first; col < cols; col += step) {
     const Group<T> x = load_group<kWide>(from + col, cols - col);
-  #pragma unroll
+    ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e) {
       const float d = to_float(x.at[e]) - mean;
       if (!kCentre || col + e < cols) total = fmaf(d, d, total);
@@ -153,7 +157,7 @@ __global__ void __launch_bounds__(numerics::row_slots) long_norm_kernel(DeviceNo
     float weight[group_size], bias[group_size] = {};
     a.weight.load<kWide>(col, cols - col, weight);
     if constexpr (kCentre) a.bias.load<kWide>(col, cols - col, bias);
-#pragma unroll
+    ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e)
       x.at[e] = finish<T, kCentre>(to_float(x.at[e]), mean, inv, weight[e], bias[e]);
     store_group<kWide>(to + col, x, cols - col);
@@ -164,12 +168,20 @@ __global__ void __launch_bounds__(numerics::row_slots) long_norm_kernel(DeviceNo
 
 // Choose the kernel by type, width and access.
 void launch_norm(const NormArguments& n, Stream stream) {
-  const DeviceNorm a{head_rows(n.x),       head_rows(n.residual), head_rows(n.sum),
-                     head_rows(n.y),       parameters(n.weight),  parameters(n.bias),
-                     n.eps,                n.mean,                n.inv,
-                     n.x.rows * n.heads,   n.weight.cols,         static_cast<unsigned>(n.heads)};
-  const bool wide = all_wide(n.x, n.residual, n.sum, n.y, n.weight, n.bias) &&
-                    n.weight.cols % group_size == 0;
+  const DeviceNorm a{head_rows(n.x),
+                     head_rows(n.residual),
+                     head_rows(n.sum),
+                     head_rows(n.y),
+                     parameters(n.weight),
+                     parameters(n.bias),
+                     n.eps,
+                     n.mean,
+                     n.inv,
+                     n.x.rows * n.heads,
+                     n.weight.cols,
+                     static_cast<unsigned>(n.heads)};
+  const bool wide =
+      all_wide(n.x, n.residual, n.sum, n.y, n.weight, n.bias) && n.weight.cols % group_size == 0;
   const auto launch = [&]<class T, bool kCentre>(T*, std::bool_constant<kCentre>) {
     if (wide && a.cols <= longest_held_row) {
       with_team(a.cols, [&]<class Team>(Team) {

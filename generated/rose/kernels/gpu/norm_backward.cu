@@ -17,6 +17,26 @@ struct DeviceNormBackward {
   unsigned heads;
 };
 
+// Choose a team that leaves registers for the column sums.
+constexpr std::int64_t longest_held_backward = 8192;
+
+template <class F>
+void with_backward_team(std::int64_t cols, F&& f) {
+  if (cols <= 128) {
+    f(Team<16, 1, 256>{});
+  } else if (cols <= 512) {
+    f(Team<32, 2, 256>{});
+  } else if (cols <= 1024) {
+    f(Team<64, 2, 256>{});
+  } else if (cols <= 2048) {
+    f(Team<128, 2, 256>{});
+  } else if (cols <= 4096) {
+    f(Team<256, 2>{});
+  } else {
+    f(Team<256, 4>{});
+  }
+}
+
 // One element of the gradient.
 template <bool kCentre>
 __device__ __forceinline__ float hat(float x, float mean, float inv) {
@@ -29,34 +49,35 @@ __device__ __forceinline__ float slope(float g, float h, float inv, float mean_g
 
 // Fold the teams of a block by halves.
 template <class Team>
-__device__ void merge_teams(const float (&sum)[Team::groups][group_size], float* to, std::int64_t cols) {
+__device__ void merge_teams(const float (&sum)[Team::groups][group_size], float* to,
+                            std::int64_t cols) {
   const std::int64_t first = static_cast<std::int64_t>(threadIdx.x % Team::threads) * group_size;
   constexpr std::int64_t step = std::int64_t{Team::threads} * group_size;
   if constexpr (Team::rows == 1) {
-#pragma unroll
+    ROSE_UNROLL()
     for (int g = 0; g < Team::groups; ++g) {
       Group<float> out;
-#pragma unroll
+      ROSE_UNROLL()
       for (int e = 0; e < group_size; ++e) out.at[e] = sum[g][e];
       store_group<true>(to + first + g * step, out, cols - first - g * step);
     }
   } else {
     __shared__ float of[Team::rows][Team::columns];
     __syncthreads();  // whoever still reads another sum
-#pragma unroll
+    ROSE_UNROLL()
     for (int g = 0; g < Team::groups; ++g) {
-#pragma unroll
+      ROSE_UNROLL()
       for (int e = 0; e < group_size; ++e)
         of[threadIdx.x / Team::threads][first + g * step + e] = sum[g][e];
     }
     __syncthreads();
     for (std::int64_t col = threadIdx.x; col < cols; col += Team::block) {
       float team[Team::rows];
-#pragma unroll
+      ROSE_UNROLL()
       for (int i = 0; i < Team::rows; ++i) team[i] = of[i][col];
-#pragma unroll
+      ROSE_UNROLL()
       for (int half = Team::rows / 2; half > 0; half /= 2) {
-#pragma unroll
+        ROSE_UNROLL()
         for (int i = 0; i < half; ++i) team[i] += team[i + half];
       }
       to[col] = team[0];
@@ -64,40 +85,61 @@ __device__ void merge_teams(const float (&sum)[Team::groups][group_size], float*
   }
 }
 
+// Bring a row nearer.
+template <class T, class Team>
+__device__ __forceinline__ void prefetch_row(const DeviceNormBackward& a, int row, int first) {
+  constexpr int line = 128 / static_cast<int>(sizeof(T));  // elements
+  if (row < 0 || first % line != 0) return;
+  const T *x = a.x.row<const T>(row, a.heads, a.cols),
+          *dy = a.dy.row<const T>(row, a.heads, a.cols);
+  ROSE_UNROLL()
+  for (int g = 0; g < Team::groups; ++g) {
+    const int col = first + g * Team::threads * group_size;
+    if (col >= a.cols) continue;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(x + col));
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(dy + col));
+  }
+}
+
 // Walk down a run of rows with the column sums in registers.
 template <class T, class Team, bool kCentre>
-__global__ void __launch_bounds__(Team::block, Team::block > 128 || sizeof(T) > 2 ? 1 : kCentre ? 3 : 4)
+__global__ void __launch_bounds__(Team::block, Team::groups > 2 || sizeof(T) > 2 ? 1
+                                               : kCentre                         ? 3
+                                                                                 : 4)
     norm_backward_kernel(DeviceNormBackward a) {
   __shared__ float shared[2][2][Team::block];
   const int team = threadIdx.x / Team::threads;
-  const std::int64_t first = static_cast<std::int64_t>(threadIdx.x % Team::threads) * group_size;
-  constexpr std::int64_t step = std::int64_t{Team::threads} * group_size;
-  const std::int64_t begin = blockIdx.x * a.run, end = min(begin + a.run, a.rows);
+  const int first = static_cast<int>(threadIdx.x % Team::threads) * group_size;
+  constexpr int step = Team::threads * group_size;
+  const int run = static_cast<int>(a.run), rows = static_cast<int>(a.rows);
+  const int begin = static_cast<int>(blockIdx.x) * run, end = min(begin + run, rows);
   const auto count = static_cast<float>(a.cols);
   float dweight[Team::groups][group_size] = {}, dbias[Team::groups][group_size] = {};
   int turn = 0;
-  for (std::int64_t base = begin; base < end; base += Team::rows, turn ^= 1) {
-    const std::int64_t row = base + team;
-    const std::int64_t cols = row < end ? a.cols : 0;
+  for (int base = begin; base < end; base += Team::rows, turn ^= 1) {
+    const int row = base + team;
+    const int cols = row < end ? static_cast<int>(a.cols) : 0;
     const float inv = cols > 0 ? a.inv[row] : 0.0f;
     const float mean = kCentre && cols > 0 ? a.mean[row] : 0.0f;
     Group<T> x[Team::groups], dy[Team::groups];
-    const T *x_row = a.x.row<const T>(row, a.heads, a.cols), *dy_row = a.dy.row<const T>(row, a.heads, a.cols);
-#pragma unroll
+    const T *x_row = a.x.row<const T>(row, a.heads, a.cols),
+            *dy_row = a.dy.row<const T>(row, a.heads, a.cols);
+    ROSE_UNROLL()
     for (int g = 0; g < Team::groups; ++g) {
-      const std::int64_t col = first + g * step;
+      const int col = first + g * step;
       x[g] = load_group<true>(x_row + col, cols - col);
       dy[g] = load_group<true>(dy_row + col, cols - col);
     }
+    prefetch_row<T, Team>(a, row + Team::rows < end ? row + Team::rows : -1, first);
     // Take the row's two means, and add to the columns on the way.
     float slot_g[Team::used] = {}, slot_gh[Team::used] = {};
-    #pragma unroll
+    ROSE_UNROLL()
     for (int g = 0; g < Team::groups; ++g) {
-      const std::int64_t col = first + g * step;
+      const int col = first + g * step;
       if (col >= cols) continue;
       float weight[group_size];
       a.weight.load<true>(col, cols - col, weight);
-    #pragma unroll
+      ROSE_UNROLL()
       for (int e = 0; e < group_size; ++e) {
         const float d = to_float(dy[g].at[e]), h = hat<kCentre>(to_float(x[g].at[e]), mean, inv);
         if constexpr (kCentre) slot_g[g % Team::slots] += d * weight[e];
@@ -112,15 +154,15 @@ __global__ void __launch_bounds__(Team::block, Team::block > 128 || sizeof(T) > 
     // Write the row's gradient.
     T* to = a.dx.row<T>(row, a.heads, a.cols);
     const T* past = a.add.row<const T>(row, a.heads, a.cols);
-    #pragma unroll
+    ROSE_UNROLL()
     for (int g = 0; g < Team::groups; ++g) {
-      const std::int64_t col = first + g * step;
+      const int col = first + g * step;
       if (col >= cols) continue;
       float weight[group_size];
       a.weight.load<true>(col, cols - col, weight);
       Group<T> other, out;
       if (a.add.data != nullptr) other = load_group<true>(past + col, cols - col);
-    #pragma unroll
+      ROSE_UNROLL()
       for (int e = 0; e < group_size; ++e) {
         const float h = hat<kCentre>(to_float(x[g].at[e]), mean, inv);
         const float d = slope(to_float(dy[g].at[e]) * weight[e], h, inv, mean_g, mean_gh);
@@ -135,27 +177,32 @@ __global__ void __launch_bounds__(Team::block, Team::block > 128 || sizeof(T) > 
 
 // Or rows and columns one after the other.
 template <class T, bool kWide, bool kCentre>
-__global__ void __launch_bounds__(numerics::row_slots) long_norm_backward_kernel(DeviceNormBackward a) {
+__global__ void __launch_bounds__(numerics::row_slots)
+    long_norm_backward_kernel(DeviceNormBackward a) {
   __shared__ float shared[2][numerics::row_slots];
   const std::int64_t row = blockIdx.x, cols = a.cols;
   constexpr std::int64_t step = std::int64_t{numerics::row_slots} * group_size;
-  const T *x_row = a.x.row<const T>(row, a.heads, cols), *dy_row = a.dy.row<const T>(row, a.heads, cols);
+  const T *x_row = a.x.row<const T>(row, a.heads, cols),
+          *dy_row = a.dy.row<const T>(row, a.heads, cols);
   const float inv = a.inv[row], mean = kCentre ? a.mean[row] : 0.0f;
   const auto count = static_cast<float>(cols);
   float sum_g = 0.0f, sum_gh = 0.0f, mean_g = 0.0f, mean_gh = 0.0f;
   T* to = a.dx.row<T>(row, a.heads, cols);
   const T* past = a.add.row<const T>(row, a.heads, cols);
   for (int pass = 0; pass < 2; ++pass) {
-    for (std::int64_t col = static_cast<std::int64_t>(threadIdx.x) * group_size; col < cols; col += step) {
+    for (std::int64_t col = static_cast<std::int64_t>(threadIdx.x) * group_size; col < cols;
+         col += step) {
       const std::int64_t left = cols - col;
-      const Group<T> x = load_group<kWide>(x_row + col, left), dy = load_group<kWide>(dy_row + col, left);
+      const Group<T> x = load_group<kWide>(x_row + col, left),
+                     dy = load_group<kWide>(dy_row + col, left);
       float weight[group_size];
       a.weight.load<kWide>(col, left, weight);
       Group<T> other, out;
       if (pass == 1 && a.add.data != nullptr) other = load_group<kWide>(past + col, left);
-#pragma unroll
+      ROSE_UNROLL()
       for (int e = 0; e < group_size; ++e) {
-        const float g = to_float(dy.at[e]) * weight[e], h = hat<kCentre>(to_float(x.at[e]), mean, inv);
+        const float g = to_float(dy.at[e]) * weight[e],
+                    h = hat<kCentre>(to_float(x.at[e]), mean, inv);
         if (kCentre && pass == 0) sum_g += g;
         if (pass == 0) sum_gh = fmaf(g, h, sum_gh);
         const float d = slope(g, h, inv, mean_g, mean_gh);
@@ -164,7 +211,8 @@ __global__ void __launch_bounds__(numerics::row_slots) long_norm_backward_kernel
       if (pass == 1) store_group<kWide>(to + col, out, left);
     }
     if (pass == 1) break;
-    if constexpr (kCentre) mean_g = fold_threads<numerics::row_slots>(sum_g, shared[0], Plus{}) / count;
+    if constexpr (kCentre)
+      mean_g = fold_threads<numerics::row_slots>(sum_g, shared[0], Plus{}) / count;
     mean_gh = fold_threads<numerics::row_slots>(sum_gh, shared[1], Plus{}) / count;
   }
 }
@@ -176,7 +224,7 @@ __global__ void norm_columns_kernel(DeviceNormBackward a) {
   const std::int64_t begin = blockIdx.y * a.run, end = min(begin + a.run, a.rows);
   float dweight[kTeams] = {}, dbias[kTeams] = {};
   for (std::int64_t base = begin; base < end; base += kTeams) {
-#pragma unroll
+    ROSE_UNROLL()
     for (int team = 0; team < kTeams; ++team) {
       const std::int64_t row = base + team;
       if (row >= end) continue;
@@ -187,9 +235,9 @@ __global__ void norm_columns_kernel(DeviceNormBackward a) {
       if constexpr (kCentre) dbias[team] += d;
     }
   }
-#pragma unroll
+  ROSE_UNROLL()
   for (int half = kTeams / 2; half > 0; half /= 2) {
-#pragma unroll
+    ROSE_UNROLL()
     for (int i = 0; i < half; ++i) {
       dweight[i] += dweight[i + half];
       if constexpr (kCentre) dbias[i] += dbias[i + half];
@@ -202,24 +250,25 @@ __global__ void norm_columns_kernel(DeviceNormBackward a) {
 // Add the runs.
 constexpr int kColumns = 32, kChains = 8;
 
-__global__ void __launch_bounds__(kColumns * kChains)
+__global__ void __launch_bounds__(kColumns* kChains)
     fold_runs_kernel(const float* partial, std::int64_t runs, std::int64_t cols, float* to) {
   __shared__ float of[kChains][kColumns];
   const std::int64_t col = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
   float sum = 0.0f;
   if (col < cols) {
-#pragma unroll 8
-    for (std::int64_t run = threadIdx.y; run < runs; run += kChains) sum += partial[run * cols + col];
+    ROSE_UNROLL(8)
+    for (std::int64_t run = threadIdx.y; run < runs; run += kChains)
+      sum += partial[run * cols + col];
   }
   of[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || col >= cols) return;
   float chain[kChains];
-#pragma unroll
+  ROSE_UNROLL()
   for (int i = 0; i < kChains; ++i) chain[i] = of[i][threadIdx.x];
-#pragma unroll
+  ROSE_UNROLL()
   for (int half = kChains / 2; half > 0; half /= 2) {
-#pragma unroll
+    ROSE_UNROLL()
     for (int i = 0; i < half; ++i) chain[i] += chain[i + half];
   }
   to[col] += chain[0];
@@ -239,8 +288,8 @@ void launch_norm_backward(const NormBackwardArguments& n, Stream stream) {
   a.dweight = n.partial, a.dbias = n.partial + runs * a.cols;
   const bool wide = all_wide(n.x, n.dy, n.add, n.dx, n.weight) && a.cols % group_size == 0;
   const auto launch = [&]<class T, bool kCentre>(T*, std::bool_constant<kCentre>) {
-    with_team(std::min(a.cols, longest_held_row), [&]<class Team>(Team) {
-      if (wide && a.cols <= longest_held_row) {
+    with_backward_team(a.cols, [&]<class Team>(Team) {
+      if (wide && a.cols <= longest_held_backward) {
         norm_backward_kernel<T, Team, kCentre>
             <<<static_cast<unsigned>(runs), Team::block, 0, to_cuda(stream)>>>(a);
         return;
@@ -248,8 +297,8 @@ void launch_norm_backward(const NormBackwardArguments& n, Stream stream) {
       // dx may be dy: the columns are read first.
       constexpr unsigned block = 128;
       norm_columns_kernel<T, Team::rows, kCentre>
-          <<<dim3(static_cast<unsigned>(ceil_div(a.cols, block)), static_cast<unsigned>(runs)), block, 0,
-             to_cuda(stream)>>>(a);
+          <<<dim3(static_cast<unsigned>(ceil_div(a.cols, block)), static_cast<unsigned>(runs)),
+             block, 0, to_cuda(stream)>>>(a);
       const auto rows = static_cast<unsigned>(a.rows);
       if (wide) {
         long_norm_backward_kernel<T, true, kCentre>
@@ -264,8 +313,8 @@ void launch_norm_backward(const NormBackwardArguments& n, Stream stream) {
     n.mean != nullptr ? launch(type, std::true_type{}) : launch(type, std::false_type{});
   });
   const auto fold = [&](const float* partial, float* to) {
-    fold_runs_kernel<<<static_cast<unsigned>(ceil_div(a.cols, kColumns)), dim3(kColumns, kChains), 0,
-                       to_cuda(stream)>>>(partial, runs, a.cols, to);
+    fold_runs_kernel<<<static_cast<unsigned>(ceil_div(a.cols, kColumns)), dim3(kColumns, kChains),
+                       0, to_cuda(stream)>>>(partial, runs, a.cols, to);
   };
   fold(a.dweight, n.dweight);
   if (n.mean != nullptr) fold(a.dbias, n.dbias);

@@ -14,6 +14,7 @@ struct HeadRows {
   template <class T>
   __device__ T* row(std::int64_t index, unsigned heads, std::int64_t cols) const {
     const auto i = static_cast<unsigned>(index);
+    if (heads == 1) return static_cast<T*>(data) + i * stride;
     return static_cast<T*>(data) + std::int64_t{i / heads} * stride + i % heads * cols;
   }
 };
@@ -32,11 +33,11 @@ struct Parameters {
                                        float (&to)[group_size]) const {
     if (is_f32) {
       const auto group = load_group<kWide>(static_cast<const float*>(data) + col, left);
-#pragma unroll
+      ROSE_UNROLL()
       for (int e = 0; e < group_size; ++e) to[e] = group.at[e];
     } else {
       const auto group = load_group<kWide>(static_cast<const __nv_bfloat16*>(data) + col, left);
-#pragma unroll
+      ROSE_UNROLL()
       for (int e = 0; e < group_size; ++e) to[e] = to_float(group.at[e]);
     }
   }

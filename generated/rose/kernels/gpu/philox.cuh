@@ -15,7 +15,7 @@ __device__ __forceinline__ uint4 philox(std::uint64_t seed, std::uint64_t stream
       make_uint4(static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
                  static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32));
   std::uint32_t k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
-#pragma unroll
+  ROSE_UNROLL()
   for (int round = 0; round < 10; ++round) {
     const std::uint32_t a_high = __umulhi(0xD2511F53u, c.x), a_low = 0xD2511F53u * c.x;
     const std::uint32_t b_high = __umulhi(0xCD9E8D57u, c.z), b_low = 0xCD9E8D57u * c.z;
@@ -32,7 +32,7 @@ __device__ __forceinline__ std::uint32_t rounding_bits(std::uint64_t seed, std::
   const uint4 words = philox(seed, stream, element / 8);
   const std::uint32_t pair[4] = {words.x, words.y, words.z, words.w};
   std::uint32_t word = pair[0];
-#pragma unroll
+  ROSE_UNROLL()
   for (unsigned i = 1; i < 4; ++i) word = element / 2 % 4 == i ? pair[i] : word;
   return element % 2 == 0 ? word & 0xffffu : word >> 16;
 }

@@ -6,7 +6,8 @@ namespace rose::kernels::gpu {
 
 void launch_rope_table(const std::int32_t*, std::int64_t, const float*, std::int64_t, float, float*,
                        float*, Stream);
-void launch_rope(const Matrix&, std::int64_t, const float*, const float*, RopePairing, bool, Stream);
+void launch_rope(const Matrix&, std::int64_t, const float*, const float*, RopePairing, bool,
+                 Stream);
 
 void rope_table(const std::int32_t* positions, std::int64_t tokens, const float* inv_freq,
                 std::int64_t pairs, [[maybe_unused]] float scale, float* cos, float* sin,
@@ -28,7 +29,8 @@ void rope(const Matrix& x, std::int64_t head_dim, const float* cos, const float*
           [[maybe_unused]] Stream stream) {
   check_matrix(x, "x");
   if (x.dtype != DType::f32 && x.dtype != DType::bf16) bad_argument("x", "f32 or bf16 is needed");
-  if (head_dim <= 0 || head_dim % 2 != 0) bad_argument("head_dim", "a positive even number is needed");
+  if (head_dim <= 0 || head_dim % 2 != 0)
+    bad_argument("head_dim", "a positive even number is needed");
   if (x.cols % head_dim != 0) bad_argument("x", "its width is not a whole number of heads");
   if (x.empty()) return;
   if (cos == nullptr || sin == nullptr) bad_argument("cos", "no memory");

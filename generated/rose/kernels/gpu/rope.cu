@@ -9,8 +9,9 @@ namespace {
 
 constexpr int kThreads = 128;
 
-__global__ void rope_table_kernel(const std::int32_t* positions, std::int64_t count, const float* inv_freq,
-                                  std::int64_t pairs, float scale, float* cos, float* sin) {
+__global__ void rope_table_kernel(const std::int32_t* positions, std::int64_t count,
+                                  const float* inv_freq, std::int64_t pairs, float scale,
+                                  float* cos, float* sin) {
   const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= count) return;
   const Turn turn = rope_turn(positions[i / pairs], inv_freq[i % pairs], scale);
@@ -21,10 +22,11 @@ __global__ void rope_table_kernel(const std::int32_t* positions, std::int64_t co
 // Eight pairs, or four, at a time.
 template <class T, bool kHalf, bool kWide>
 __global__ void __launch_bounds__(kThreads)
-    rope_kernel(T* x, std::int64_t stride, int heads, int head_dim, const float* cos, const float* sin,
-                float direction) {
+    rope_kernel(T* x, std::int64_t stride, int heads, int head_dim, const float* cos,
+                const float* sin, float direction) {
   const int pairs = head_dim / 2;
-  const int reach = kHalf ? pairs : head_dim;  // of the elements that threads divide among themselves
+  const int reach =
+      kHalf ? pairs : head_dim;  // of the elements that threads divide among themselves
   const int groups = (reach + group_size - 1) / group_size;
   const float* c = cos + std::int64_t{blockIdx.x} * pairs;
   const float* s = sin + std::int64_t{blockIdx.x} * pairs;
@@ -35,16 +37,18 @@ __global__ void __launch_bounds__(kThreads)
     Group<T> a = load_group<kWide>(first, left);
     if constexpr (kHalf) {
       Group<T> b = load_group<kWide>(first + pairs, left);
-      const Group<float> turn_c = load_group<kWide>(c + col, left), turn_s = load_group<kWide>(s + col, left);
-#pragma unroll
+      const Group<float> turn_c = load_group<kWide>(c + col, left),
+                         turn_s = load_group<kWide>(s + col, left);
+      ROSE_UNROLL()
       for (int e = 0; e < group_size; ++e) {
-        const float2 turned = rope_pair(to_float(a.at[e]), to_float(b.at[e]), {turn_c.at[e], direction * turn_s.at[e]});
+        const float2 turned = rope_pair(to_float(a.at[e]), to_float(b.at[e]),
+                                        {turn_c.at[e], direction * turn_s.at[e]});
         a.at[e] = from_float<T>(turned.x);
         b.at[e] = from_float<T>(turned.y);
       }
       store_group<kWide>(first + pairs, b, left);
     } else {
-#pragma unroll
+      ROSE_UNROLL()
       for (int e = 0; e < group_size; e += 2) {
         const int pair = (col + e) / 2;
         const Turn turn = pair < pairs ? Turn{c[pair], direction * s[pair]} : Turn{};
@@ -72,7 +76,8 @@ void launch_rope(const Matrix& x, std::int64_t head_dim, const float* cos, const
                  RopePairing pairing, bool inverse, Stream stream) {
   const bool half = pairing == RopePairing::half;
   const std::int64_t reach = half ? head_dim / 2 : head_dim;
-  const bool wide = is_wide(x) && reach % group_size == 0 && is_wide_pointer(cos) && is_wide_pointer(sin);
+  const bool wide =
+      is_wide(x) && reach % group_size == 0 && is_wide_pointer(cos) && is_wide_pointer(sin);
   with_element(x.dtype, [&]<class T>(T*) {
     const auto launch = [&](auto kernel) {
       kernel<<<static_cast<unsigned>(x.rows), kThreads, 0, to_cuda(stream)>>>(

@@ -9,11 +9,11 @@ namespace rose::kernels::gpu {
 
 static_assert(group_size == numerics::row_group);
 
-/// Threads of a row, and how many groups each of them holds.
-template <int kThreads, int kGroups>
+/// Threads of a row, how many groups each of them holds, and how many threads a block has at least.
+template <int kThreads, int kGroups, int kBlock = 128>
 struct Team {
   static constexpr int threads = kThreads, groups = kGroups;
-  static constexpr int block = kThreads < 128 ? 128 : kThreads;
+  static constexpr int block = kThreads < kBlock ? kBlock : kThreads;
   static constexpr int rows = block / kThreads;  ///< teams of a block
   static constexpr int slots = numerics::row_slots / kThreads;
   static constexpr int used = kGroups < slots ? kGroups : slots;
@@ -21,7 +21,7 @@ struct Team {
 };
 
 /// The longest row that a team holds in registers.
-inline constexpr std::int64_t longest_held_row = 8192;
+inline constexpr std::int64_t longest_held_row = 32'768;
 
 // Fold a thread's slots, then warps, then lanes.
 struct Plus {
@@ -38,19 +38,20 @@ __device__ __forceinline__ float fold_threads(float value, float* shared, Op op)
   constexpr int warp = 32;
   if constexpr (kThreads > warp) {
     constexpr int warps = kThreads / warp;
+    const int team = static_cast<int>(threadIdx.x) / kThreads * kThreads;
     shared[threadIdx.x] = value;
     __syncthreads();
     float of[warps];
-#pragma unroll
-    for (int i = 0; i < warps; ++i) of[i] = shared[i * warp + threadIdx.x % warp];
-#pragma unroll
+    ROSE_UNROLL()
+    for (int i = 0; i < warps; ++i) of[i] = shared[team + i * warp + threadIdx.x % warp];
+    ROSE_UNROLL()
     for (int half = warps / 2; half > 0; half /= 2) {
-#pragma unroll
+      ROSE_UNROLL()
       for (int i = 0; i < half; ++i) of[i] = op(of[i], of[i + half]);
     }
     value = of[0];
   }
-#pragma unroll
+  ROSE_UNROLL()
   for (int step = (kThreads < warp ? kThreads : warp) / 2; step > 0; step /= 2) {
     value = op(value, __shfl_xor_sync(full_warp, value, step));
   }
@@ -60,9 +61,9 @@ __device__ __forceinline__ float fold_threads(float value, float* shared, Op op)
 /// The total of a row from the slots of its team's threads; slots from `used` on are zero and not looked at.
 template <class Team>
 __device__ __forceinline__ float fold_slots(float (&slot)[Team::used], float* shared) {
-#pragma unroll
+  ROSE_UNROLL()
   for (int half = Team::slots / 2; half > 0; half /= 2) {
-#pragma unroll
+    ROSE_UNROLL()
     for (int i = 0; i < half; ++i) {
       if (i + half < Team::used) slot[i] += slot[i + half];
     }
@@ -79,10 +80,14 @@ void with_team(std::int64_t cols, F&& f) {
     f(Team<16, 1>{});  // a head of 128
   } else if (cols <= Team<32, 4>::columns) {
     f(Team<32, 4>{});  // 1,024
+  } else if (cols <= Team<128, 2>::columns) {
+    f(Team<128, 2>{});
   } else if (cols <= Team<128, 4>::columns) {
     f(Team<128, 4>{});  // 4,096
-  } else {
+  } else if (cols <= Team<256, 4>::columns) {
     f(Team<256, 4>{});
+  } else {
+    f(Team<256, 16>{});
   }
 }
 

@@ -13,36 +13,37 @@ __device__ __forceinline__ float weight_of(float x, float highest) {
 
 template <class T, class Team>
 __global__ void __launch_bounds__(Team::block)
-    softmax_kernel(const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride, std::int64_t rows,
-                   std::int64_t row_cols) {
+    softmax_kernel(const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride,
+                   std::int64_t rows, std::int64_t row_cols) {
   __shared__ float shared[2][Team::block];
   const std::int64_t row = std::int64_t{blockIdx.x} * Team::rows + threadIdx.x / Team::threads;
   const std::int64_t first = static_cast<std::int64_t>(threadIdx.x % Team::threads) * group_size;
   constexpr std::int64_t step = std::int64_t{Team::threads} * group_size;
   const std::int64_t cols = row < rows ? row_cols : 0;
   Group<T> in[Team::groups];
-#pragma unroll
+  ROSE_UNROLL()
   for (int g = 0; g < Team::groups; ++g)
     in[g] = load_group<true>(x + row * x_stride + first + g * step, cols - first - g * step);
   float highest = -INFINITY;
-#pragma unroll
+  ROSE_UNROLL()
   for (int g = 0; g < Team::groups; ++g) {
     if (first + g * step >= cols) continue;
-#pragma unroll
+    ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e) highest = fmaxf(highest, to_float(in[g].at[e]));
   }
   highest = fold_threads<Team::threads>(highest, shared[0], Larger{});
   float slot[Team::used] = {};
-  #pragma unroll
+  ROSE_UNROLL()
   for (int g = 0; g < Team::groups; ++g) {
     if (first + g * step >= cols) continue;
-  #pragma unroll
-    for (int e = 0; e < group_size; ++e) slot[g % Team::slots] += weight_of(to_float(in[g].at[e]), highest);
+    ROSE_UNROLL()
+    for (int e = 0; e < group_size; ++e)
+      slot[g % Team::slots] += weight_of(to_float(in[g].at[e]), highest);
   }
   const float inverse = 1.0f / fold_slots<Team>(slot, shared[1]);
-  #pragma unroll
+  ROSE_UNROLL()
   for (int g = 0; g < Team::groups; ++g) {
-  #pragma unroll
+    ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e)
       in[g].at[e] = from_float<T>(weight_of(to_float(in[g].at[e]), highest) * inverse);
     store_group<true>(y + row * y_stride + first + g * step, in[g], cols - first - g * step);
@@ -52,7 +53,8 @@ __global__ void __launch_bounds__(Team::block)
 // Or the row is read three times.
 template <class T, bool kWide>
 __global__ void __launch_bounds__(numerics::row_slots)
-    long_softmax_kernel(const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride, std::int64_t cols) {
+    long_softmax_kernel(const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride,
+                        std::int64_t cols) {
   __shared__ float shared[2][numerics::row_slots];
   const T* in = x + blockIdx.x * x_stride;
   T* out = y + blockIdx.x * y_stride;
@@ -61,7 +63,7 @@ __global__ void __launch_bounds__(numerics::row_slots)
   float highest = -INFINITY, sum = 0.0f;
   for (std::int64_t col = first; col < cols; col += step) {
     const Group<T> group = load_group<kWide>(in + col, cols - col);
-#pragma unroll
+    ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e) {
       if (col + e < cols) highest = fmaxf(highest, to_float(group.at[e]));
     }
@@ -69,7 +71,7 @@ __global__ void __launch_bounds__(numerics::row_slots)
   highest = fold_threads<numerics::row_slots>(highest, shared[0], Larger{});
   for (std::int64_t col = first; col < cols; col += step) {
     const Group<T> group = load_group<kWide>(in + col, cols - col);
-#pragma unroll
+    ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e) {
       if (col + e < cols) sum += weight_of(to_float(group.at[e]), highest);
     }
@@ -77,7 +79,7 @@ __global__ void __launch_bounds__(numerics::row_slots)
   const float inverse = 1.0f / fold_threads<numerics::row_slots>(sum, shared[1], Plus{});
   for (std::int64_t col = first; col < cols; col += step) {
     Group<T> group = load_group<kWide>(in + col, cols - col);
-#pragma unroll
+    ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e)
       group.at[e] = from_float<T>(weight_of(to_float(group.at[e]), highest) * inverse);
     store_group<kWide>(out + col, group, cols - col);
