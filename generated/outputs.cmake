@@ -96,6 +96,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/elementwise.cpp
   rose/kernels/gpu/elementwise.cu
   rose/kernels/gpu/elementwise.h
+  rose/kernels/gpu/embedding.cpp
+  rose/kernels/gpu/embedding.cu
+  rose/kernels/gpu/embedding.h
   rose/kernels/gpu/group.cuh
   rose/kernels/gpu/hopper.cuh
   rose/kernels/gpu/instruments.cpp
@@ -122,6 +125,10 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/norm_rows.cuh
   rose/kernels/gpu/philox.cuh
   rose/kernels/gpu/roofline.h
+  rose/kernels/gpu/rope.cpp
+  rose/kernels/gpu/rope.cu
+  rose/kernels/gpu/rope.cuh
+  rose/kernels/gpu/rope.h
   rose/kernels/gpu/rows.cuh
   rose/kernels/gpu/runtime.cu
   rose/kernels/gpu/self_test.cpp
@@ -306,7 +313,8 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/14-kv-cache-and-paged-decode
   4-kernels/16-fused-cross-entropy
   4-kernels/18-cpu-kernels
-  4-kernels/19-one-order-for-every-path)
+  4-kernels/19-one-order-for-every-path
+  4-kernels/20-embeddings-and-rotations)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -363,6 +371,7 @@ set(ROSE_LINKS_4-kernels/14-kv-cache-and-paged-decode cuda)
 set(ROSE_LINKS_4-kernels/16-fused-cross-entropy cuda)
 set(ROSE_LINKS_4-kernels/18-cpu-kernels torch)
 set(ROSE_LINKS_4-kernels/19-one-order-for-every-path cuda)
+set(ROSE_LINKS_4-kernels/20-embeddings-and-rotations cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-bwd-d128-causal-8k.cpp
@@ -484,6 +493,9 @@ set(ROSE_FILES
   rose/kernels/gpu/elementwise.cpp
   rose/kernels/gpu/elementwise.cu
   rose/kernels/gpu/elementwise.h
+  rose/kernels/gpu/embedding.cpp
+  rose/kernels/gpu/embedding.cu
+  rose/kernels/gpu/embedding.h
   rose/kernels/gpu/group.cuh
   rose/kernels/gpu/hopper.cuh
   rose/kernels/gpu/instruments.cpp
@@ -510,6 +522,10 @@ set(ROSE_FILES
   rose/kernels/gpu/norm_rows.cuh
   rose/kernels/gpu/philox.cuh
   rose/kernels/gpu/roofline.h
+  rose/kernels/gpu/rope.cpp
+  rose/kernels/gpu/rope.cu
+  rose/kernels/gpu/rope.cuh
+  rose/kernels/gpu/rope.h
   rose/kernels/gpu/rows.cuh
   rose/kernels/gpu/runtime.cu
   rose/kernels/gpu/self_test.cpp
@@ -693,4 +709,5 @@ set(ROSE_FILES
   tests/4-kernels/14-kv-cache-and-paged-decode_test.cpp
   tests/4-kernels/16-fused-cross-entropy_test.cpp
   tests/4-kernels/18-cpu-kernels_test.cpp
-  tests/4-kernels/19-one-order-for-every-path_test.cpp)
+  tests/4-kernels/19-one-order-for-every-path_test.cpp
+  tests/4-kernels/20-embeddings-and-rotations_test.cpp)
