@@ -44,7 +44,7 @@ struct Backward {
     gradients = run(0);
   }
 
-  Gradients run(std::int64_t gap) const {
+  Gradients run(std::int64_t gap, bool warpgroup = true) const {
     const std::int64_t tokens = offsets.back(), width = h.heads * h.head_dim,
                        key_width = h.kv_heads * h.head_dim;
     const auto spread = [&](const Bits& bits, std::int64_t cols) {
@@ -62,7 +62,8 @@ struct Backward {
                     Buffer(static_cast<std::size_t>(tokens * key_width) * 2),
                     Buffer(static_cast<std::size_t>(tokens * key_width) * 2)};
     for (Buffer& b : to) b.poison();
-    const AttentionBackwardPlan plan = plan_attention_backward(h.shape(), offsets);
+    AttentionBackwardPlan plan = plan_attention_backward(h.shape(), offsets);
+    plan.warpgroup = warpgroup;
     Buffer workspace(plan.workspace_bytes());
     workspace.poison();
     upload(plan, workspace.workspace(), {});
@@ -213,6 +214,11 @@ TEST_F(GpuAttentionBackward, IsNearDoublePrecisionAndRepeatsItsBits) {
         EXPECT_TRUE(again.dq == b.gradients.dq && again.dk == b.gradients.dk &&
                     again.dv == b.gradients.dv)
             << "with gaps between rows";
+        const Gradients portable = b.run(0, false);
+        EXPECT_TRUE(portable.dq == b.gradients.dq && portable.dk == b.gradients.dk &&
+                    portable.dv == b.gradients.dv)
+            << "by mma.sync and by wgmma, heads of " << h.head_dim << ", first length "
+            << lengths[0] << " of " << lengths.size();
       }
     }
     std::printf(

@@ -9,6 +9,7 @@
 
 #ifdef __CUDACC__
 #include "rose/kernels/gpu/cuda.cuh"
+#include "rose/kernels/gpu/warpgroup.cuh"
 #endif
 
 namespace rose::kernels::gpu {
@@ -47,8 +48,6 @@ void launch_upload(const void* host, std::size_t bytes, void* device, void* stre
 #ifdef __CUDACC__
 
 // The order of attention, in small functions that every kernel calls.
-#define ROSE_PRAGMA(text) _Pragma(#text)
-#define ROSE_UNROLL(...) ROSE_PRAGMA(unroll __VA_ARGS__)
 
 /// The maximum that exponents are taken against; a row that has seen no key yet uses 0.
 __device__ __forceinline__ float anchor(float max) {

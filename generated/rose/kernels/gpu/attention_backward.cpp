@@ -203,6 +203,7 @@ void attention_backward(const AttentionBackwardPlan& plan, const AttentionSaved&
   constexpr double log2_of_e = 1.44269504088896340736;
   call.factor = static_cast<float>(static_cast<double>(plan.shape.scale) * log2_of_e);
   call.half = dtype == DType::f16;
+  call.warpgroup = plan.warpgroup;
   launch_attention_backward(call, stream.handle);
 #else
   static_cast<void>(stream);

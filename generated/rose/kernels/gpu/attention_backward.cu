@@ -316,6 +316,7 @@ void launch(const AttentionBackwardCall& call, cudaStream_t stream) {
   const auto rows = static_cast<unsigned>(ceil_div(call.tokens * call.heads, 8));
   row_deltas<T><<<rows, 256, 0, stream>>>(call);
   ROSE_LAUNCH_CHECK("attention_backward");
+  if (launch_attention_backward_warpgroups(call, stream)) return;
   allow_shared_memory(key_gradients<T, D>, sizeof(KeyShared<T, D>));
   key_gradients<T, D>
       <<<static_cast<unsigned>(call.key_blocks), kThreads, sizeof(KeyShared<T, D>), stream>>>(call);

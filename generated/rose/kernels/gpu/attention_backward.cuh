@@ -20,8 +20,11 @@ struct AttentionBackwardCall {
   int heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0.0f, factor = 0.0f;  // factor: scale * log2(e)
   bool half = false;                  // f16, else bf16
+  bool warpgroup = true;              // may use wgmma
 };
 
+/// The gradients of keys, values and queries, on Hopper; or says that it cannot. delta must be there.
+bool launch_attention_backward_warpgroups(const AttentionBackwardCall& call, void* stream);
 void launch_attention_backward(const AttentionBackwardCall& call, void* stream);
 
 }  // namespace rose::kernels::gpu

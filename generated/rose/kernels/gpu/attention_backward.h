@@ -16,7 +16,8 @@ namespace rose::kernels::gpu {
 struct AttentionBackwardPlan {
   AttentionShape shape;
   std::int64_t tokens = 0, sequences = 0;
-  std::vector<std::int32_t> words;                ///< what the kernels read, in one upload
+  bool warpgroup = true;            ///< may use wgmma where the device has it (same bits)
+  std::vector<std::int32_t> words;  ///< what the kernels read, in one upload
   std::int64_t key_blocks = 0, query_blocks = 0;  ///< work items
   std::int64_t key_items = 0, query_items = 0;    ///< where in words
 

@@ -2,6 +2,7 @@
 
 #include "rose/kernels/gpu/attention.cuh"
 #include "rose/kernels/gpu/cuda.cuh"
+#include "rose/kernels/gpu/warpgroup.cuh"
 
 namespace rose::kernels::gpu {
 namespace {
@@ -12,139 +13,7 @@ constexpr int kRows = 64 * kGroups;
 constexpr int kTile = numerics::key_tile;
 constexpr int kStages = 2;
 
-// Multiply 64 rows at once, from shared memory or registers.
-template <class T>
-struct Warpgroup;
-
-#define ROSE_WARPGROUP_PRODUCTS(ROSE_TYPES)                                                        \
-  static __device__ __forceinline__ void multiply(float(&d)[16][4], std::uint64_t a,               \
-                                                  std::uint64_t b, int add) {                      \
-    asm volatile(                                                                                  \
-        "{.reg .pred p; setp.ne.b32 p, %66, 0; "                                                   \
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." ROSE_TYPES                                  \
-        " {"                                                                                       \
-        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"           \
-        "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,"             \
-        "%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,"             \
-        "%60,%61,%62,%63"                                                                          \
-        "}, %64, %65, p, 1, 1, 0, 0;}"                                                             \
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),               \
-          "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),               \
-          "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]),               \
-          "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),               \
-          "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]),               \
-          "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),               \
-          "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]),               \
-          "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]),               \
-          "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]),          \
-          "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]), "+f"(d[12][0]), "+f"(d[12][1]),          \
-          "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]),          \
-          "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),          \
-          "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])                           \
-        : "l"(a), "l"(b), "r"(add));                                                               \
-  }                                                                                                \
-  static __device__ __forceinline__ void multiply_add(                                             \
-      float(&d)[16][4], const std::uint32_t(&a)[4], std::uint64_t b) {                             \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." ROSE_TYPES                         \
-                 " {"                                                                              \
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"  \
-                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,"    \
-                 "%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,"    \
-                 "%60,%61,%62,%63"                                                                 \
-                 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"                                       \
-                 : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),      \
-                   "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),      \
-                   "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]),      \
-                   "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),      \
-                   "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]),      \
-                   "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),      \
-                   "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]),      \
-                   "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]),      \
-                   "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), \
-                   "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]), "+f"(d[12][0]), "+f"(d[12][1]), \
-                   "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), \
-                   "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), \
-                   "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])                  \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
-  }                                                                                                \
-  static __device__ __forceinline__ void multiply_add(float(&d)[8][4], const std::uint32_t(&a)[4], \
-                                                      std::uint64_t b) {                           \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." ROSE_TYPES                          \
-                 " {"                                                                              \
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"  \
-                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"                                         \
-                 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                                       \
-                 : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),      \
-                   "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),      \
-                   "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]),      \
-                   "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),      \
-                   "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]),      \
-                   "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),      \
-                   "+f"(d[7][2]), "+f"(d[7][3])                                                    \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
-  }
-template <>
-struct Warpgroup<__nv_bfloat16> {
-  ROSE_WARPGROUP_PRODUCTS("bf16.bf16")
-};
-template <>
-struct Warpgroup<__half> {
-  ROSE_WARPGROUP_PRODUCTS("f16.f16")
-};
-
-__device__ __forceinline__ void warpgroup_arrive() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void warpgroup_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-template <int Pending>
-__device__ __forceinline__ void warpgroup_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
-}
-/// The compiler may not move reads or writes of these registers across this point.
-template <int N>
-__device__ __forceinline__ void pin(float (&d)[N][4]) {
-  ROSE_UNROLL()
-  for (int j = 0; j < N; ++j) {
-    asm volatile("" : "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])::"memory");
-  }
-}
-template <int N>
-__device__ __forceinline__ void pin(std::uint32_t (&a)[N][4]) {
-  ROSE_UNROLL()
-  for (int j = 0; j < N; ++j) {
-    asm volatile("" : "+r"(a[j][0]), "+r"(a[j][1]), "+r"(a[j][2]), "+r"(a[j][3])::"memory");
-  }
-}
-
-// Tiles as the warpgroup instruction reads them.
-
-/// Rows x D elements as D / 64 slabs of [Rows][64]; the 16-byte chunks of a row are permuted by the row's low bits.
-template <class T, int D, int Rows>
-struct Swizzled {
-  T at[Rows * D];
-
-  static __device__ __forceinline__ int offset(int row, int d) {
-    return d / 64 * (Rows * 64) + row * 64 + ((d % 64 / 8) ^ (row & 7)) * 8;
-  }
-  /// Describes the operand that begins `bytes` into the tile. Rows in groups of 8 are 1,024 bytes apart.
-  __device__ __forceinline__ std::uint64_t describe(unsigned bytes) const {
-    constexpr std::uint64_t swizzle_128 = std::uint64_t{1} << 62;
-    constexpr std::uint64_t slab = Rows * 128 / 16, eight_rows = 1024 / 16;
-    const std::uint64_t address = (shared_address(at) + bytes) >> 4 & 0x3fff;
-    return address | slab << 16 | eight_rows << 32 | swizzle_128;
-  }
-  /// Depth of 16 columns from 16 kk on; rows from `row` (a multiple of 8).
-  __device__ __forceinline__ std::uint64_t by_columns(int row, int kk) const {
-    return describe(static_cast<unsigned>(kk / 4 * (Rows * 128) + row * 128 + kk % 4 * 32));
-  }
-  /// Depth of 16 rows from 16 kk on, transposed.
-  __device__ __forceinline__ std::uint64_t by_rows(int kk) const {
-    return describe(static_cast<unsigned>(kk * 16 * 128));
-  }
-};
-
+// What the block shares.
 template <class T, int D>
 struct WarpgroupShared {
   Swizzled<T, D, kRows> queries;
@@ -177,10 +46,6 @@ __device__ __forceinline__ void barrier_wait(std::uint64_t& barrier, int parity)
       "done: }" ::"r"(shared_address(&barrier)),
       "r"(parity)
       : "memory");
-}
-/// Copies are ordinary writes, the matrix unit reads through another path: order the two.
-__device__ __forceinline__ void order_copies() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 /// Waits for the other threads of a set of whole warps.
 __device__ __forceinline__ void gather_threads(int name, int threads) {
