@@ -84,6 +84,7 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/attention_backward.cu
   rose/kernels/gpu/attention_backward.cuh
   rose/kernels/gpu/attention_backward.h
+  rose/kernels/gpu/attention_backward_wgmma.cu
   rose/kernels/gpu/attention_rows.cu
   rose/kernels/gpu/attention_splits.cu
   rose/kernels/gpu/attention_wgmma.cu
@@ -139,6 +140,7 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/softmax.h
   rose/kernels/gpu/stream.cpp
   rose/kernels/gpu/stream.h
+  rose/kernels/gpu/warpgroup.cuh
   rose/kernels/kv_cache.cpp
   rose/kernels/kv_cache.h
   rose/kernels/kv_view.h
@@ -481,6 +483,7 @@ set(ROSE_FILES
   rose/kernels/gpu/attention_backward.cu
   rose/kernels/gpu/attention_backward.cuh
   rose/kernels/gpu/attention_backward.h
+  rose/kernels/gpu/attention_backward_wgmma.cu
   rose/kernels/gpu/attention_rows.cu
   rose/kernels/gpu/attention_splits.cu
   rose/kernels/gpu/attention_wgmma.cu
@@ -536,6 +539,7 @@ set(ROSE_FILES
   rose/kernels/gpu/softmax.h
   rose/kernels/gpu/stream.cpp
   rose/kernels/gpu/stream.h
+  rose/kernels/gpu/warpgroup.cuh
   rose/kernels/kv_cache.cpp
   rose/kernels/kv_cache.h
   rose/kernels/kv_view.h
