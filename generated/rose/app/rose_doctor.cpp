@@ -12,6 +12,7 @@
 #include "rose/core/error.h"
 #include "rose/core/parallel.h"
 #include "rose/kernels/device.h"
+#include "rose/kernels/gpu/self_test.h"
 
 namespace rose::app {
 
@@ -92,6 +93,17 @@ Finding gpu_code() {
   return {Finding::Kind::note, "unknown", ""};
 }
 
+// Say whether the GPU's bits are the canonical ones.
+Finding gpu_bits() {
+  if (kernels::check_devices().state != kernels::DeviceState::works) {
+    return {Finding::Kind::note, "GPU numerics: not tested, no GPU", ""};
+  }
+  const auto test = kernels::gpu::self_test(kernels::gpu::Extent::brief);
+  if (test.canonical()) return {Finding::Kind::good, "GPU numerics: " + test.summary(), ""};
+  return {Finding::Kind::note, "GPU numerics: " + test.summary(),
+          "results may depend on what else runs; servers and training logs will say so"};
+}
+
 // Look at the engine and the models.
 Finding engine() {
   const std::filesystem::path path = engine_path();
@@ -125,7 +137,7 @@ void doctor() {
   bool bad = false;
   std::string out;
   for (const Finding& finding :
-       {processor(), memory(), engine(), first_model(), driver(), gpu_code()}) {
+       {processor(), memory(), engine(), first_model(), driver(), gpu_code(), gpu_bits()}) {
     const char* mark = finding.kind == Finding::Kind::good   ? "ok  "
                        : finding.kind == Finding::Kind::note ? "note"
                                                              : "BAD ";
