@@ -335,6 +335,7 @@ set(ROSE_BENCHES
   cpu-prefill-smollm2
   cross-entropy
   gemm-bf16-shapes
+  gemm-fp32-4096
   numerics-contract
   paged-decode-64x4k
   rmsnorm-backward
@@ -351,6 +352,7 @@ set(ROSE_LINKS_cpu-decode-smollm2 torch)
 set(ROSE_LINKS_cpu-prefill-smollm2 torch)
 set(ROSE_LINKS_cross-entropy cuda)
 set(ROSE_LINKS_gemm-bf16-shapes cuda)
+set(ROSE_LINKS_gemm-fp32-4096 cuda)
 set(ROSE_LINKS_numerics-contract cuda)
 set(ROSE_LINKS_paged-decode-64x4k cuda)
 set(ROSE_LINKS_rmsnorm-backward cuda)
@@ -385,6 +387,7 @@ set(ROSE_FILES
   bench/cpu-prefill-smollm2.cpp
   bench/cross-entropy.cpp
   bench/gemm-bf16-shapes.cpp
+  bench/gemm-fp32-4096.cpp
   bench/numerics-contract.cpp
   bench/paged-decode-64x4k.cpp
   bench/rmsnorm-backward.cpp

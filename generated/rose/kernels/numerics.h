@@ -13,6 +13,11 @@ inline constexpr int version = 1;
 /// On a CPU one output is one dot product: lane j of 16 sums the products with k = j mod 16.
 inline constexpr int lanes = 16;
 
+/// On a GPU a product of 16-bit inputs adds 16 terms at a time, k ascending, into one fp32 accumulator for each output; one of fp32
+/// inputs is one ascending chain of fma. No forward product splits its K: a split would have to depend on K alone. Every operation of
+/// the graph rounds its result once to the type of the activations, fused or not.
+inline constexpr int product_step = 16;
+
 /// Keys are taken in tiles, and running sums are cut into splits, both counted from the first key.
 inline constexpr int key_tile = 128;
 inline constexpr int key_split = 512;
