@@ -1,5 +1,6 @@
 // One line per operation: its name, how many cases to draw, its twin.
 #include "twins.h"
+#include "twin_attention.h"
 #include "twin_elementwise.h"
 #include "twin_linear.h"
 #include "twin_norm.h"
@@ -21,5 +22,8 @@ ROSE_TWIN(softmax, 40, twin_softmax)
 ROSE_TWIN(cross_entropy, 40, twin_cross_entropy)
 ROSE_TWIN(rope, 40, twin_rope)
 ROSE_TWIN(embedding, 40, twin_embedding)
+ROSE_TWIN(attention, 25, twin_attention)
+ROSE_TWIN(attention_backward, 15, twin_attention_backward)
+ROSE_TWIN(kv_cache, 30, twin_kv_cache)
 
 }  // namespace rose::kernels::gpu
