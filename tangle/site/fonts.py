@@ -51,10 +51,10 @@ def mathematical(formulas):
     return formulas | {italic(c) for c in formulas} | drawn
 
 
-def subset(source, used, target, cache, features):
+def subset(source, used, target, cache, features, tight):
     from fontTools import subset as tool
 
-    key = hashlib.sha256(("".join(sorted(used)) + str(source) + str(source.stat().st_size) + str(features) + tool.__file__).encode()).hexdigest()
+    key = hashlib.sha256(("".join(sorted(used)) + str(source) + str(source.stat().st_size) + str(features) + str(tight) + tool.__file__).encode()).hexdigest()
     kept = cache / (key + ".woff2")
     if not kept.exists():
         options = tool.Options()
@@ -65,6 +65,9 @@ def subset(source, used, target, cache, features):
         options.desubroutinize = False
         options.notdef_outline = True
         font = tool.load_font(str(source), options)
+        if tight:  # a wide plus sign makes C++ fall apart
+            advance, bearing = font["hmtx"]["plus"]
+            font["hmtx"]["plus"] = (round(advance * 0.86), bearing - round(advance * 0.07))
         cutter = tool.Subsetter(options)
         cutter.populate(unicodes=[ord(c) for c in used])
         cutter.subset(font)
@@ -88,7 +91,8 @@ def main():
     for name, path in faces.items():
         if path.exists():
             math = name == "math"
-            subset(path, mathematical(formulas) if math else used, fonts / (name + ".woff2"), cache, [] if math else ["kern", "liga", "ccmp", "mark", "mkmk"])
+            subset(path, mathematical(formulas) if math else used, fonts / (name + ".woff2"), cache, [] if math else ["kern", "liga", "ccmp", "mark", "mkmk"],
+                   tight=name.startswith("text"))
     sheet = (KATEX / "katex.min.css").read_text(encoding="utf-8")
     sheet = re.sub(r"src:url\(fonts/(\w+-\w+)\.woff2\)[^;}]*", r"src:url(fonts/\1.woff2) format('woff2');font-display:swap", sheet)
     style.write_text(sheet + "\n" + style.read_text(encoding="utf-8"), encoding="utf-8")

@@ -84,7 +84,8 @@ for (const line of readFileSync(0, 'utf8').split('\n')) {
     answer = { html: lean(before + '\u0000' + after).replace('\u0000', () => plain(rowless(mathml))) };
     if (!display) answer.html = answer.html.replace(/^<span class="katex">/, '').replace(/<\/span>$/, '');
   } catch (error) {
-    answer = { error: String(error.rawMessage || error.message), position: error.position || 0 };
+    const message = String(error.message).replace(/^KaTeX parse error: /, '').replace(/ at (?:position \d+|end of input): [^]*$/, '');
+    answer = { error: message, position: error.position || 0 };
   }
   out += JSON.stringify(answer) + '\n';
 }

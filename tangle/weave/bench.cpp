@@ -58,7 +58,7 @@ std::string machine_and_date(const Record& record) {
 
 std::string bench_table(const Stores& stores, std::string_view id, std::string_view page) {
   const Bench* bench = stores.bench(id);
-  std::string out = "<figure class=\"bench\" id=\"bench-" + escaped(id) +
+  std::string out = "<figure class=\"bench\" id=\"result-" + escaped(id) +
                     "\"><figcaption><span class=\"role\">bench</span> <strong>" + escaped(id) + "</strong>";
   if (bench != nullptr) {
     std::string what(text(bench->fields, "what"));
@@ -70,7 +70,7 @@ std::string bench_table(const Stores& stores, std::string_view id, std::string_v
     }
     out += " <span class=\"what\">" + html + "</span>";
   }
-  out += " <a class=\"anchor\" href=\"" + relative(page, "benches.html#bench-" + std::string(id)) +
+  out += " <a class=\"anchor\" href=\"" + relative(page, "benches.html#result-" + std::string(id)) +
          "\" aria-label=\"All results of this bench\">#</a></figcaption>";
   if (bench == nullptr || bench->records.empty())
     return out + "<p class=\"none\">Not measured yet: no record is kept. <code>make bench BENCH=" + escaped(id) +
@@ -80,7 +80,8 @@ std::string bench_table(const Stores& stores, std::string_view id, std::string_v
   const json::object& fields = record.fields;
   const std::string_view unit = text(fields, "unit");
   const std::string_view peer = text(object(fields, "peer"), "name");
-  const bool judged_by_ratio = text(bench->fields, "judge") == "ratio" || unit == "ratio";
+  const std::string_view judge = text(bench->fields, "judge");
+  const bool judged_by_ratio = judge == "ratio" || judge == "fraction_of_limit" || unit == "ratio";
   std::vector<Bar> bars{{"this book", at(fields, "median"), at(fields, "min"), at(fields, "max"), true}};
   std::string rows = "<tr class=\"ours\"><th scope=\"row\">this book</th><td>" + with_unit(at(fields, "median"), unit) +
                      "</td><td>" + shown(at(fields, "min")) + " to " + shown(at(fields, "max")) + ", " +
@@ -101,7 +102,10 @@ std::string bench_table(const Stores& stores, std::string_view id, std::string_v
     const double value = at(bench->fields, key);
     if (std::isnan(value)) return;
     rows += "<tr><th scope=\"row\">" + std::string(label) + "</th><td>" +
-            (judged_by_ratio ? shown(value) : with_unit(value, unit)) + "</td><td>" + (judged_by_ratio ? "ratio" : "") +
+            (judged_by_ratio ? shown(value) : with_unit(value, unit)) + "</td><td>" +
+            (judge == "fraction_of_limit" ? "of the limit"
+             : judged_by_ratio            ? "ratio"
+                                          : "") +
             "</td></tr>";
     if (!judged_by_ratio) bars.push_back({std::string(label), value, std::nan(""), std::nan(""), false});
   };

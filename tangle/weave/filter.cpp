@@ -93,10 +93,17 @@ class Filter {
     if (tag == "Link") return link(std::move(each), out);
     if (tag == "Image") return out.push_back(ast::raw_inline(image(each)));
     if (tag == "Note") return footnote(each, out);
-    if (tag == "Str") ++page_.words;
+    if (tag == "Str") word(view(ast::content(each).as_string()));
     if ((tag == "Para" || tag == "Plain") && alone(each, out)) return;
     descend(each);
     out.push_back(std::move(each));
+  }
+
+  void word(std::string_view word) {
+    ++page_.words;
+    // Pandoc takes `$` for a formula only where its braces close.
+    if (const std::size_t at = word.find("$\\"); at != std::string_view::npos)
+      error("bad-math", word, "a formula that does not close: '" + std::string(word.substr(at)) + "'");
   }
 
   /// A paragraph that is one display or one figure.
@@ -371,10 +378,10 @@ class Filter {
         "Measured: " + id + ", " + machine_and_date(record) + (record.stale ? ". The code has changed since." : "");
     if (first && !quiet_ && !w_.plain)
       close += side_note("bench-note-" + id, "R", "R, measured here",
-                         "<a class=\"what\" href=\"" + relative(path_, "benches.html#bench-" + id) +
+                         "<a class=\"what\" href=\"" + relative(path_, "benches.html#result-" + id) +
                              "\">Measured</a> · " + escaped(id) + ", " + escaped(machine_and_date(record)) +
                              (record.stale ? ". <em>The code has changed since.</em>" : ""));
-    wrapped("<a class=\"measured\" href=\"" + relative(path_, "benches.html#bench-" + id) + "\" title=\"" +
+    wrapped("<a class=\"measured\" href=\"" + relative(path_, "benches.html#result-" + id) + "\" title=\"" +
                 escaped(about) + "\">",
             words, close, out);
   }
@@ -385,7 +392,7 @@ class Filter {
     const std::string alt = ast::plain(parts[1]);
     namespace fs = std::filesystem;
     const std::string path = (fs::path(chapter_.source->path).parent_path() / url).lexically_normal().string();
-    if (alt.empty()) error("no-alt-text", "](" + url, "an image without alternative text");
+    if (alt.empty()) error("no-alt-text", "![](" + url, "an image without alternative text");
     const std::optional<std::string> bytes = tangle::read_file(path);
     if (!bytes) {
       error("missing-figure", "](" + url, "there is no '" + path + "'");

@@ -61,18 +61,29 @@ std::string roadmap_graph(const Book& book, std::string_view page) {
     if (rows.size() <= at) rows.resize(at + 1);
     rows[at].push_back(c);
   }
-  constexpr int width = 176, height = 46, gap_x = 20, gap_y = 44;
-  std::size_t widest = 0;
-  for (const auto& row : rows) widest = std::max(widest, row.size());
-  const int total = static_cast<int>(widest) * (width + gap_x) + gap_x;
+  constexpr int width = 158, height = 46, gap_x = 16, gap_y = 44, line_gap = 14;
+  constexpr std::size_t most = 6;  // side by side; a longer row goes on below itself
+  const int total = static_cast<int>(most) * (width + gap_x) + gap_x;
   std::vector<std::pair<int, int>> corner(book.chapters.size());
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    const int used = static_cast<int>(rows[r].size()) * (width + gap_x) - gap_x;
-    for (std::size_t i = 0; i < rows[r].size(); ++i)
-      corner[rows[r][i]] = {(total - used) / 2 + static_cast<int>(i) * (width + gap_x),
-                            8 + static_cast<int>(r) * (height + gap_y)};
+  int y = 8;
+  for (auto& row : rows) {
+    // Each near the middle of what it builds on, so that few arrows cross.
+    const auto middle = [&](std::uint32_t c) {
+      const std::vector<std::uint32_t> before = prerequisites(book, book.chapters[c]);
+      int sum = 0;
+      for (const std::uint32_t each : before) sum += corner[each].first;
+      return before.empty() ? 0 : sum / static_cast<int>(before.size());
+    };
+    std::stable_sort(row.begin(), row.end(), [&](std::uint32_t a, std::uint32_t b) { return middle(a) < middle(b); });
+    for (std::size_t first = 0; first < row.size(); first += most) {
+      const std::size_t here = std::min(most, row.size() - first);
+      const int used = static_cast<int>(here) * (width + gap_x) - gap_x;
+      for (std::size_t i = 0; i < here; ++i)
+        corner[row[first + i]] = {(total - used) / 2 + static_cast<int>(i) * (width + gap_x), y};
+      y += height + (first + most < row.size() ? line_gap : gap_y);
+    }
   }
-  const int bottom = static_cast<int>(rows.size()) * (height + gap_y);
+  const int bottom = y;
   std::string out =
       "<div class=\"table roadmap\" role=\"region\" tabindex=\"0\" aria-label=\"Graph of chapters; the same as a list "
       "follows\"><svg viewBox=\"0 0 " +
