@@ -4,6 +4,7 @@
 #include "twin_elementwise.h"
 #include "twin_linear.h"
 #include "twin_norm.h"
+#include "twin_sampling.h"
 #include "twin_scores.h"
 #include "twin_tables.h"
 
@@ -25,5 +26,8 @@ ROSE_TWIN(embedding, 40, twin_embedding)
 ROSE_TWIN(attention, 25, twin_attention)
 ROSE_TWIN(attention_backward, 15, twin_attention_backward)
 ROSE_TWIN(kv_cache, 30, twin_kv_cache)
+ROSE_TWIN(adjust_logits, 30, twin_adjust_logits)
+ROSE_TWIN(sample, 60, twin_sample)
+ROSE_TWIN(top_logprobs, 40, twin_top_logprobs)
 
 }  // namespace rose::kernels::gpu
