@@ -50,6 +50,8 @@ set(ROSE_OUTPUTS
   rose/kernels/activation.h
   rose/kernels/activation_backward.cpp
   rose/kernels/activation_backward.h
+  rose/kernels/adamw.cpp
+  rose/kernels/adamw.h
   rose/kernels/attention.cpp
   rose/kernels/attention.h
   rose/kernels/attention_backward.cpp
@@ -124,6 +126,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/norm_arguments.h
   rose/kernels/gpu/norm_backward.cu
   rose/kernels/gpu/norm_rows.cuh
+  rose/kernels/gpu/optimizer.cpp
+  rose/kernels/gpu/optimizer.cu
+  rose/kernels/gpu/optimizer.h
   rose/kernels/gpu/philox.cuh
   rose/kernels/gpu/roofline.h
   rose/kernels/gpu/rope.cpp
@@ -132,6 +137,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/rope.h
   rose/kernels/gpu/rows.cuh
   rose/kernels/gpu/runtime.cu
+  rose/kernels/gpu/sampling.cpp
+  rose/kernels/gpu/sampling.cu
+  rose/kernels/gpu/sampling.h
   rose/kernels/gpu/self_test.cpp
   rose/kernels/gpu/self_test.cu
   rose/kernels/gpu/self_test.h
@@ -167,6 +175,8 @@ set(ROSE_OUTPUTS
   rose/kernels/rope.cpp
   rose/kernels/rope.h
   rose/kernels/rows.h
+  rose/kernels/sampling.cpp
+  rose/kernels/sampling.h
   rose/kernels/softmax.cpp
   rose/kernels/softmax.h
   rose/kernels/targets.h
@@ -313,10 +323,12 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/12-attention-forward
   4-kernels/13-attention-backward
   4-kernels/14-kv-cache-and-paged-decode
+  4-kernels/15-sampling-kernels
   4-kernels/16-fused-cross-entropy
   4-kernels/18-cpu-kernels
   4-kernels/19-one-order-for-every-path
-  4-kernels/20-embeddings-and-rotations)
+  4-kernels/20-embeddings-and-rotations
+  4-kernels/21-optimizer-steps)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -340,6 +352,7 @@ set(ROSE_BENCHES
   paged-decode-64x4k
   rmsnorm-backward
   rmsnorm-residual
+  sampling
   softmax
   swiglu
   tokenizer-encode)
@@ -357,6 +370,7 @@ set(ROSE_LINKS_numerics-contract cuda)
 set(ROSE_LINKS_paged-decode-64x4k cuda)
 set(ROSE_LINKS_rmsnorm-backward cuda)
 set(ROSE_LINKS_rmsnorm-residual cuda)
+set(ROSE_LINKS_sampling cuda)
 set(ROSE_LINKS_softmax cuda)
 set(ROSE_LINKS_swiglu cuda)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
@@ -372,10 +386,12 @@ set(ROSE_LINKS_4-kernels/10-the-linear-layer cuda)
 set(ROSE_LINKS_4-kernels/12-attention-forward cuda)
 set(ROSE_LINKS_4-kernels/13-attention-backward cuda)
 set(ROSE_LINKS_4-kernels/14-kv-cache-and-paged-decode cuda)
+set(ROSE_LINKS_4-kernels/15-sampling-kernels cuda)
 set(ROSE_LINKS_4-kernels/16-fused-cross-entropy cuda)
 set(ROSE_LINKS_4-kernels/18-cpu-kernels torch)
 set(ROSE_LINKS_4-kernels/19-one-order-for-every-path cuda)
 set(ROSE_LINKS_4-kernels/20-embeddings-and-rotations cuda)
+set(ROSE_LINKS_4-kernels/21-optimizer-steps cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-bwd-d128-causal-8k.cpp
@@ -392,6 +408,7 @@ set(ROSE_FILES
   bench/paged-decode-64x4k.cpp
   bench/rmsnorm-backward.cpp
   bench/rmsnorm-residual.cpp
+  bench/sampling.cpp
   bench/softmax.cpp
   bench/swiglu.cpp
   bench/tokenizer-encode.cpp
@@ -452,6 +469,8 @@ set(ROSE_FILES
   rose/kernels/activation.h
   rose/kernels/activation_backward.cpp
   rose/kernels/activation_backward.h
+  rose/kernels/adamw.cpp
+  rose/kernels/adamw.h
   rose/kernels/attention.cpp
   rose/kernels/attention.h
   rose/kernels/attention_backward.cpp
@@ -526,6 +545,9 @@ set(ROSE_FILES
   rose/kernels/gpu/norm_arguments.h
   rose/kernels/gpu/norm_backward.cu
   rose/kernels/gpu/norm_rows.cuh
+  rose/kernels/gpu/optimizer.cpp
+  rose/kernels/gpu/optimizer.cu
+  rose/kernels/gpu/optimizer.h
   rose/kernels/gpu/philox.cuh
   rose/kernels/gpu/roofline.h
   rose/kernels/gpu/rope.cpp
@@ -534,6 +556,9 @@ set(ROSE_FILES
   rose/kernels/gpu/rope.h
   rose/kernels/gpu/rows.cuh
   rose/kernels/gpu/runtime.cu
+  rose/kernels/gpu/sampling.cpp
+  rose/kernels/gpu/sampling.cu
+  rose/kernels/gpu/sampling.h
   rose/kernels/gpu/self_test.cpp
   rose/kernels/gpu/self_test.cu
   rose/kernels/gpu/self_test.h
@@ -569,6 +594,8 @@ set(ROSE_FILES
   rose/kernels/rope.cpp
   rose/kernels/rope.h
   rose/kernels/rows.h
+  rose/kernels/sampling.cpp
+  rose/kernels/sampling.h
   rose/kernels/softmax.cpp
   rose/kernels/softmax.h
   rose/kernels/targets.h
@@ -714,7 +741,9 @@ set(ROSE_FILES
   tests/4-kernels/12-attention-forward_test.cpp
   tests/4-kernels/13-attention-backward_test.cpp
   tests/4-kernels/14-kv-cache-and-paged-decode_test.cpp
+  tests/4-kernels/15-sampling-kernels_test.cpp
   tests/4-kernels/16-fused-cross-entropy_test.cpp
   tests/4-kernels/18-cpu-kernels_test.cpp
   tests/4-kernels/19-one-order-for-every-path_test.cpp
-  tests/4-kernels/20-embeddings-and-rotations_test.cpp)
+  tests/4-kernels/20-embeddings-and-rotations_test.cpp
+  tests/4-kernels/21-optimizer-steps_test.cpp)
