@@ -39,6 +39,7 @@ std::string name_of(const Heads& h) {
 
 constexpr AttentionOptions kRowsMma{.path = AttentionPath::rows, .warpgroup = false};
 constexpr AttentionOptions kRows{.path = AttentionPath::rows};
+constexpr AttentionOptions kCrowd{.path = AttentionPath::rows, .turns = false};
 constexpr AttentionOptions kSplits{.path = AttentionPath::splits};
 
 const std::vector<Heads> kHeads = {
@@ -88,6 +89,7 @@ TEST_F(GpuAttention, RowsAndSplitsGiveTheSameBits) {
       const Outcome whole = attend_packed(h, {part}, kRowsMma);
       const std::string what = name_of(h) + ", " + std::to_string(n) + " tokens";
       expect_same_rows(h, whole, attend_packed(h, {part}, kRows), 0, part, what + ", wgmma");
+      expect_same_rows(h, whole, attend_packed(h, {part}, kCrowd), 0, part, what + ", no turns");
       expect_same_rows(h, whole, attend_packed(h, {part}, kSplits), 0, part, what + ", splits");
       expect_same_rows(h, whole, attend_packed(h, {part}, {}, 8), 0, part, what + ", with gaps");
     }

@@ -151,6 +151,10 @@ inline int attention_forward_bench(int argc, char** argv, std::int64_t batch, st
       costs[name] = rate;
     }
   }
+  const AttentionForward crowd(bench, {.turns = false});
+  const double without_turns = tera / crowd.microseconds(5);
+  std::fprintf(stderr, "d%lld x %lld: without turns: %.1f TFLOP/s\n",
+               static_cast<long long>(head_dim), static_cast<long long>(length), without_turns);
   const gpu::DeviceInfo device = gpu::device_info();
   const gpu::Clocks clocks = gpu::read_clocks();
   boost::json::object extra{

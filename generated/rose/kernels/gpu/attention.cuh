@@ -36,6 +36,7 @@ struct AttentionCall {
   std::int32_t* fault = nullptr;
   bool half = false;      // f16, else bf16
   bool warpgroup = true;  // may use wgmma
+  bool turns = true;      // its computing warpgroups take turns
 };
 
 void launch_attention_rows(const AttentionCall& call, void* stream);

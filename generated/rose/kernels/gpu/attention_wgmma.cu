@@ -12,6 +12,8 @@ constexpr int kConsumers = kGroups * kGroupThreads, kThreads = kConsumers + kGro
 constexpr int kRows = 64 * kGroups;
 constexpr int kTile = numerics::key_tile;
 constexpr int kStages = 2;
+constexpr int kTurn =
+    4;  // names of barriers: 4 for the first computing warpgroup, 5 for the second
 
 // What the block shares.
 template <class T, int D>
@@ -50,6 +52,10 @@ __device__ __forceinline__ void barrier_wait(std::uint64_t& barrier, int parity)
 /// Waits for the other threads of a set of whole warps.
 __device__ __forceinline__ void gather_threads(int name, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+/// Counts towards such a gathering without waiting.
+__device__ __forceinline__ void announce_threads(int name, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
 // The warpgroup that fetches.
@@ -112,7 +118,7 @@ __device__ __forceinline__ void fetch_queries(const AttentionCall& call,
 }
 
 // A warpgroup that computes: scores of the next tile while this one's values are multiplied.
-template <class T, int D>
+template <class T, int D, bool Turns>
 __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShared<T, D>& shared,
                                         const Span& span, int first_row, int row_count, int kv_head,
                                         int keys) {
@@ -226,9 +232,12 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
     release(shared.empty_keys[0]);
     weigh(0, factor);
     round_weights();
+    if (Turns && warpgroup == 1) announce_threads(kTurn, kConsumers);  // the other one begins
     for (int t = 1; t < tiles; ++t) {
+      if constexpr (Turns) gather_threads(kTurn + warpgroup, kConsumers);
       begin_scores(t);
       begin_values(t - 1);
+      if constexpr (Turns) announce_threads(kTurn + 1 - warpgroup, kConsumers);
       warpgroup_wait<1>();
       pin(s);
       release(shared.empty_keys[t % kStages]);
@@ -280,7 +289,7 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
 }
 
 // Hand out roles and registers.
-template <class T, int D>
+template <class T, int D, bool Turns>
 __global__ void __launch_bounds__(kThreads, 1) attend_warpgroups(AttentionCall call) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -306,7 +315,7 @@ __global__ void __launch_bounds__(kThreads, 1) attend_warpgroups(AttentionCall c
     fetch_all<T, D>(call, shared, sequence, span.first_token, kv_head, keys);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    compute<T, D>(call, shared, span, first_row, row_count, kv_head, keys);
+    compute<T, D, Turns>(call, shared, span, first_row, row_count, kv_head, keys);
   }
 #else
   __trap();  // compiled for a machine without these instructions: launch_attention_rows does not come here
@@ -317,9 +326,14 @@ template <class T, int D>
 void launch(const AttentionCall& call, cudaStream_t stream) {
   constexpr int bytes = sizeof(WarpgroupShared<T, D>);
   static_assert(bytes <= 227 * 1024);
-  allow_shared_memory(attend_warpgroups<T, D>, bytes);
-  attend_warpgroups<T, D>
-      <<<static_cast<unsigned>(call.item_count), kThreads, bytes, stream>>>(call);
+  const auto blocks = static_cast<unsigned>(call.item_count);
+  if (call.turns) {
+    allow_shared_memory(attend_warpgroups<T, D, true>, bytes);
+    attend_warpgroups<T, D, true><<<blocks, kThreads, bytes, stream>>>(call);
+  } else {
+    allow_shared_memory(attend_warpgroups<T, D, false>, bytes);
+    attend_warpgroups<T, D, false><<<blocks, kThreads, bytes, stream>>>(call);
+  }
   ROSE_LAUNCH_CHECK("attention");
 }
 
