@@ -118,6 +118,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/linear_general.cu
   rose/kernels/gpu/linear_library.cu
   rose/kernels/gpu/linear_measure.cu
+  rose/kernels/gpu/linear_packed.cpp
+  rose/kernels/gpu/linear_packed.cu
+  rose/kernels/gpu/linear_packed.h
   rose/kernels/gpu/linear_paths.h
   rose/kernels/gpu/linear_small.cu
   rose/kernels/gpu/norm.cpp
@@ -320,6 +323,7 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/07-softmax
   4-kernels/08-norms
   4-kernels/10-the-linear-layer
+  4-kernels/11-packed-and-grouped-weights
   4-kernels/12-attention-forward
   4-kernels/13-attention-backward
   4-kernels/14-kv-cache-and-paged-decode
@@ -383,6 +387,7 @@ set(ROSE_LINKS_4-kernels/02-elementwise cuda)
 set(ROSE_LINKS_4-kernels/07-softmax cuda)
 set(ROSE_LINKS_4-kernels/08-norms cuda)
 set(ROSE_LINKS_4-kernels/10-the-linear-layer cuda)
+set(ROSE_LINKS_4-kernels/11-packed-and-grouped-weights cuda)
 set(ROSE_LINKS_4-kernels/12-attention-forward cuda)
 set(ROSE_LINKS_4-kernels/13-attention-backward cuda)
 set(ROSE_LINKS_4-kernels/14-kv-cache-and-paged-decode cuda)
@@ -537,6 +542,9 @@ set(ROSE_FILES
   rose/kernels/gpu/linear_general.cu
   rose/kernels/gpu/linear_library.cu
   rose/kernels/gpu/linear_measure.cu
+  rose/kernels/gpu/linear_packed.cpp
+  rose/kernels/gpu/linear_packed.cu
+  rose/kernels/gpu/linear_packed.h
   rose/kernels/gpu/linear_paths.h
   rose/kernels/gpu/linear_small.cu
   rose/kernels/gpu/norm.cpp
@@ -738,6 +746,7 @@ set(ROSE_FILES
   tests/4-kernels/07-softmax_test.cpp
   tests/4-kernels/08-norms_test.cpp
   tests/4-kernels/10-the-linear-layer_test.cpp
+  tests/4-kernels/11-packed-and-grouped-weights_test.cpp
   tests/4-kernels/12-attention-forward_test.cpp
   tests/4-kernels/13-attention-backward_test.cpp
   tests/4-kernels/14-kv-cache-and-paged-decode_test.cpp
