@@ -31,37 +31,33 @@ class Reader {
 
  private:
   char peek() const { return source_->text[at_]; }
+  Span from(std::uint32_t begin) const { return {source_, begin, at_}; }
   void skip_blanks() {
     while (at_ < end_ && (peek() == ' ' || peek() == '\t' || peek() == '\r')) ++at_;
   }
-  std::string_view view(std::uint32_t begin) const { return source_->text.substr(begin, at_ - begin); }
-  /// A run of characters that cannot end an attribute.
-  std::string_view word() {
+  /// Steps to the next of `stops` and returns what was passed.
+  std::string_view until(std::string_view stops) {
     const std::uint32_t begin = at_;
-    while (at_ < end_ && std::string_view(" \t\r}=\"#").find(peek()) == std::string_view::npos) ++at_;
-    return view(begin);
+    while (at_ < end_ && stops.find(peek()) == std::string_view::npos) ++at_;
+    return from(begin).text();
   }
+  /// A run of characters that cannot end an attribute.
+  std::string_view word() { return until(" \t\r}=\"#"); }
 
   void item() {
     const std::uint32_t begin = at_;
-    if (peek() == '#') return id(begin);
-    if (peek() == '.') {
-      ++at_;
-      const std::string_view name = word();
-      out_.classes.push_back({name, {source_, begin, at_}});
-      return;
-    }
-    const std::string_view key = word();
-    if (!key.empty() && at_ < end_ && peek() == '=') return pair(begin, key);
+    const char mark = peek();
+    if (mark == '#' || mark == '.') ++at_;
+    const std::string_view name = word();
+    if (mark == '#') return id(name, from(begin));
+    if (mark == '.') return void(out_.classes.push_back({name, from(begin)}));
+    if (!name.empty() && at_ < end_ && peek() == '=') return pair(begin, name);
     if (at_ == begin) ++at_;
     word();
-    diagnostics_.error("bad-attribute", {source_, begin, at_}, "expected #id, .class, key=value or key=\"value\"");
+    diagnostics_.error("bad-attribute", from(begin), "expected #id, .class, key=value or key=\"value\"");
   }
 
-  void id(std::uint32_t begin) {
-    ++at_;
-    const std::string_view name = word();
-    const Span span{source_, begin, at_};
+  void id(std::string_view name, Span span) {
     if (!out_.id.empty()) {
       diagnostics_.error("second-id", span, "a chunk has one id").note(out_.id_span, "the first id is here");
     } else if (!is_id(name)) {
@@ -75,40 +71,31 @@ class Reader {
 
   void pair(std::uint32_t begin, std::string_view key) {
     ++at_;
-    std::string value;
-    std::uint32_t from = at_;
-    std::uint32_t to = at_;
-    if (at_ < end_ && peek() == '"') {
-      from = ++at_;
-      while (at_ < end_ && peek() != '"') ++at_;
-      to = at_;
-      value = view(from);
-      if (at_ >= end_) {
-        diagnostics_.error("unclosed-quote", {source_, from - 1, end_},
-                           "the value of \"" + std::string(key) + "\" is not closed: '\"' is missing");
-        gave_up_ = true;
-        return;
-      }
-      ++at_;
-    } else {
-      value = word();
-      to = at_;
+    const bool quote = at_ < end_ && peek() == '"';
+    if (quote) ++at_;
+    const std::uint32_t first = at_;
+    const std::string_view value = quote ? until("\"") : word();
+    const Span inner = from(first);
+    if (quote && at_ >= end_) {
+      diagnostics_.error("unclosed-quote", from(first - 1),
+                         "the value of " + quoted(key) + " is not closed: '\"' is missing");
+      gave_up_ = true;
+      return;
     }
-    const Span span{source_, begin, at_};
-    const std::size_t backslash = value.find('\\');
-    if (backslash != std::string::npos) {
-      const std::uint32_t where = from + static_cast<std::uint32_t>(backslash);
+    if (quote) ++at_;
+    if (const std::size_t backslash = value.find('\\'); backslash != std::string_view::npos) {
+      const std::uint32_t where = first + static_cast<std::uint32_t>(backslash);
       gave_up_ = true;
       diagnostics_
           .error("backslash-in-value", {source_, where, where + 1},
                  "a backslash in a value makes Pandoc read the whole line otherwise")
           .help("say it without: in a regular expression, [.] for a dot and [[] for a bracket");
     }
-    if (const KeyValue* first = out_.find(key)) {
-      diagnostics_.error("second-value", span, "\"" + std::string(key) + "\" is given twice")
-          .note(first->span, "the first value is here");
+    if (const KeyValue* other = out_.find(key)) {
+      diagnostics_.error("second-value", from(begin), quoted(key) + " is given twice")
+          .note(other->span, "the first value is here");
     }
-    out_.pairs.push_back({key, std::move(value), span, {source_, from, to}});
+    out_.pairs.push_back({key, value, from(begin), inner});
   }
 
   const Source* source_;
@@ -120,18 +107,14 @@ class Reader {
 
 }  // namespace
 
-bool Attributes::has(std::string_view class_name) const {
-  return std::any_of(classes.begin(), classes.end(), [&](const ClassName& c) { return c.name == class_name; });
-}
-
 const KeyValue* Attributes::find(std::string_view key) const {
-  const auto found = std::find_if(pairs.begin(), pairs.end(), [&](const KeyValue& pair) { return pair.key == key; });
+  const auto found = std::ranges::find(pairs, key, &KeyValue::key);
   return found == pairs.end() ? nullptr : &*found;
 }
 
 std::string_view Attributes::value(std::string_view key) const {
   const KeyValue* pair = find(key);
-  return pair ? std::string_view(pair->value) : std::string_view{};
+  return pair ? pair->value : std::string_view{};
 }
 
 Attributes parse_attributes(Span span, Diagnostics& diagnostics) { return Reader(span, diagnostics).run(); }

@@ -1,7 +1,7 @@
 // Pandoc attributes of a fence: `{#id .class key=value key="quoted value"}`.
 #pragma once
 
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "diagnostics.h"
@@ -16,9 +16,9 @@ struct ClassName {
 
 struct KeyValue {
   std::string_view key;
-  std::string value;  ///< without its quotes
-  Span span;          ///< of key and value
-  Span value_span;    ///< of the value, without its quotes
+  std::string_view value;  ///< without its quotes
+  Span span;               ///< of key and value
+  Span value_span;         ///< of the value, without its quotes
 };
 
 struct Attributes {
@@ -28,7 +28,6 @@ struct Attributes {
   std::vector<ClassName> classes;
   std::vector<KeyValue> pairs;
 
-  bool has(std::string_view class_name) const;
   const KeyValue* find(std::string_view key) const;
   std::string_view value(std::string_view key) const;  ///< empty when absent
 };

@@ -10,44 +10,28 @@ class Writer {
   Writer(const Program& program, const std::vector<Output>& outputs) : program_(program), outputs_(outputs) {}
 
   std::string book() {
-    json_.open('{');
-    json_.key("format").value(std::string_view("rosellm.book"));
-    json_.key("version").value(std::int64_t{book_json_version});
-    json_.key("reader").value(pandoc_reader);
-    json_.key("title").value(program_.book->title);
-    parts();
-    json_.key("chapters").open('[');
+    json_.open('{').field("format", "rosellm.book").field("version", book_json_version);
+    json_.field("reader", pandoc_reader).field("title", program_.book->title);
+    json_.key("parts").open('[');
+    for (const PartOfBook& each : program_.book->parts) part(each);
+    json_.close(']').key("chapters").open('[');
     for (std::uint32_t c = 0; c < program_.chapters; ++c) chapter(program_.book->chapters[c]);
     json_.close(']').key("chunks").open('[');
     for (const Chunk& each : program_.chunks) chunk(each);
     json_.close(']');
-    maps();
-    return json_.close('}').take();
+    return maps();
   }
 
   std::string source_maps() {
-    json_.open('{');
-    json_.key("format").value(std::string_view("rosellm.map"));
-    json_.key("version").value(std::int64_t{book_json_version});
-    maps();
-    return json_.close('}').take();
+    json_.open('{').field("format", "rosellm.map").field("version", book_json_version);
+    return maps();
   }
 
  private:
-  void number(std::string_view key, std::int64_t value) { json_.key(key).value(value); }
-  void text(std::string_view key, std::string_view value) { json_.key(key).value(value); }
-
-  void parts() {
-    json_.key("parts").open('[');
-    for (const PartOfBook& part : program_.book->parts) {
-      json_.line().open('{');
-      text("id", part.id);
-      text("title", part.title);
-      json_.key("chapters").open('[');
-      for (const std::string& name : part.chapters) json_.value(name);
-      json_.close(']').close('}');
-    }
-    json_.close(']');
+  void part(const PartOfBook& part) {
+    json_.line().open('{').field("id", part.id).field("title", part.title).key("chapters").open('[');
+    for (const std::string& name : part.chapters) json_.value(name);
+    json_.close(']').close('}');
   }
 
   void yaml(const YamlNode& node) {
@@ -68,39 +52,28 @@ class Writer {
   }
 
   void chapter(const Document& document) {
-    json_.line().open('{');
-    text("name", document.name);
-    text("path", document.source->path);
-    json_.key("front");
-    document.front.kind == YamlNode::Kind::map ? yaml(document.front) : static_cast<void>(json_.open('{').close('}'));
+    json_.line().open('{').field("name", document.name).field("path", document.source->path).key("front");
+    if (document.front.kind == YamlNode::Kind::map) yaml(document.front);
+    else json_.open('{').close('}');
     json_.key("fences").open('[');
     for (const Fence& each : document.fences) fence(each);
     json_.close(']').close('}');
   }
 
   void fence(const Fence& fence) {
-    json_.line().open('{');
-    text("role", role_name(fence.role));
-    text("language", fence.language);
-    if (!fence.id().empty()) text("id", fence.id());
-    if (fence.append) json_.key("append").value(true);
-    if (fence.replace) json_.key("replace").value(true);
-    if (fence.plain) json_.key("plain").value(true);
-    for (const KeyValue& pair : fence.attributes.pairs) text(pair.key, pair.value);
-    number("line", fence.lines.line);
-    number("lines", fence.lines.body_lines);
-    number("begin", fence.lines.open);
-    number("body_begin", fence.body.begin);
-    number("body_end", fence.body.end);
-    number("end", fence.lines.end);
-    number("indent", fence.lines.indent);
+    json_.line().open('{').field("role", role_name(fence.role)).field("language", fence.language);
+    if (!fence.id().empty()) json_.field("id", fence.id());
+    if (fence.append) json_.field("append", true);
+    if (fence.replace) json_.field("replace", true);
+    if (fence.plain) json_.field("plain", true);
+    for (const KeyValue& pair : fence.attributes.pairs) json_.field(pair.key, pair.value);
+    json_.field("line", fence.lines.line).field("lines", fence.lines.body_lines).field("begin", fence.lines.open);
+    json_.field("body_begin", fence.body.begin).field("body_end", fence.body.end);
+    json_.field("end", fence.lines.end).field("indent", fence.lines.indent);
     if (!fence.references.empty()) {
       json_.key("references").open('[');
       for (const Reference& reference : fence.references) {
-        json_.open('{');
-        text("id", reference.id);
-        number("line", fence.body_line() + reference.number);
-        json_.close('}');
+        json_.open('{').field("id", reference.id).field("line", fence.body_line() + reference.number).close('}');
       }
       json_.close(']');
     }
@@ -108,53 +81,44 @@ class Writer {
   }
 
   void chunk(const Chunk& chunk) {
-    json_.line().open('{');
-    text("id", chunk.id);
-    text("role", role_name(chunk.role));
-    if (!chunk.file.empty()) text("file", chunk.file);
+    json_.line().open('{').field("id", chunk.id).field("role", role_name(chunk.role));
+    if (!chunk.file.empty()) json_.field("file", chunk.file);
     json_.key("parts").open('[');
     for (std::uint32_t p = 0; p < chunk.parts.size(); ++p) {
-      json_.open('{');
-      text("chapter", program_.document(chunk.parts[p]).name);
-      number("fence", chunk.parts[p].fence);
-      json_.key("live").value(p >= chunk.first_live);
-      json_.close('}');
+      json_.open('{').field("chapter", program_.document(chunk.parts[p]).name);
+      json_.field("fence", chunk.parts[p].fence).field("live", p >= chunk.first_live).close('}');
     }
     json_.close(']').key("used_by").open('[');
     for (const std::uint32_t user : chunk.used_by) json_.value(program_.chunks[user].id);
     json_.close(']').close('}');
   }
 
-  void maps() {
+  /// The outputs with their source maps, and the end of the text.
+  std::string maps() {
     json_.key("outputs").open('[');
     for (const Output& output : outputs_) {
-      json_.line().open('{');
-      text("path", output.path);
-      text("kind", kind_name(output.kind));
+      json_.line().open('{').field("path", output.path).field("kind", kind_name(output.kind));
       if (output.kind != OutputKind::list) {
-        text("id", output.id);
-        text("chapter", program_.book->chapters[output.chapter].name);
+        json_.field("id", output.id).field("chapter", program_.book->chapters[output.chapter].name);
       }
       json_.key("map").open('[');
-      for (const Run& run : output.map) this->run(run);
+      for (const Run& each : output.map) run(each);
       json_.close(']').close('}');
     }
-    json_.close(']');
+    return json_.close(']').close('}').take();
   }
 
   /// [line, lines, "body" or "title", chunk id, part, chapter, chapter line, byte offset, column delta],
   /// or [line, lines, "frame"].
   void run(const Run& run) {
-    json_.open('[').value(std::int64_t{run.line}).value(std::int64_t{run.lines});
+    json_.open('[').value(run.line).value(run.lines);
     if (run.chunk == Run::no_part) {
-      json_.value(std::string_view("frame"));
+      json_.value("frame");
     } else {
       const Chunk& chunk = program_.chunks[run.chunk];
-      json_.value(std::string_view(run.kind == Run::Kind::body ? "body" : "title")).value(chunk.id);
-      json_.value(std::int64_t{run.part}).value(program_.document(chunk.parts[run.part]).name);
-      json_.value(std::int64_t{run.source_line})
-          .value(std::int64_t{run.source_offset})
-          .value(std::int64_t{run.column_delta});
+      json_.value(run.kind == Run::Kind::body ? "body" : "title").value(chunk.id).value(run.part);
+      json_.value(program_.document(chunk.parts[run.part]).name).value(run.source_line);
+      json_.value(run.source_offset).value(run.column_delta);
     }
     json_.close(']');
   }

@@ -12,21 +12,26 @@ namespace {
 struct RoleClass {
   std::string_view name;
   Role role;
-  std::string_view keys;  ///< what may be given, blank-separated; a key with "!" must be
+  std::string_view needs;   ///< the key that must be given, beside the title that may be
+  std::string_view others;  ///< those that may, between blanks
+
+  bool allows(std::string_view key) const {
+    return key == "title" || key == needs || others.find(concat(' ', key, ' ')) != std::string_view::npos;
+  }
 };
 
 constexpr std::array<RoleClass, 8> role_classes = {{
-    {"test", Role::test, " title ns of "},
-    {"bench", Role::bench, " title bench! "},
-    {"example", Role::example, " title "},
-    {"fail", Role::fail, " title expect! "},
-    {"exercise", Role::exercise, " title ns "},
-    {"solution", Role::solution, " title of! "},
-    {"output", Role::output, " title of! "},
-    {"sketch", Role::sketch, " title file ns of "},
+    {"test", Role::test, "", " ns of "},
+    {"bench", Role::bench, "bench", ""},
+    {"example", Role::example, "", ""},
+    {"fail", Role::fail, "expect", ""},
+    {"exercise", Role::exercise, "", " ns "},
+    {"solution", Role::solution, "of", ""},
+    {"output", Role::output, "of", ""},
+    {"sketch", Role::sketch, "", " file ns of "},
 }};
-constexpr RoleClass code_class = {"code", Role::code, " title file "};
-constexpr RoleClass table_class = {"bench table", Role::table, " title show "};
+constexpr RoleClass code_class = {"code", Role::code, "", " file "};
+constexpr RoleClass table_class = {"bench table", Role::table, "", " show "};
 
 constexpr std::array<std::string_view, 3> flags = {"append", "replace", "plain"};
 constexpr std::array<std::string_view, 8> all_keys = {"title", "file", "ns", "of", "bench", "expect", "show", "lang"};
@@ -34,25 +39,21 @@ constexpr std::array<std::string_view, 8> all_keys = {"title", "file", "ns", "of
 void unknown_class(const ClassName& name, Diagnostics& diagnostics) {
   std::vector<std::string_view> known(flags.begin(), flags.end());
   for (const RoleClass& entry : role_classes) known.push_back(entry.name);
-  Message& message = diagnostics.error("unknown-class", name.span, "unknown class \"." + printable(name.name) + "\"");
-  const auto near = nearest(name.name, known);
-  if (!near.empty()) message.help("did you mean " + join_or(near) + "?");
+  diagnostics.error("unknown-class", name.span, "unknown class " + quoted("." + printable(name.name)))
+      .help(did_you_mean(name.name, known));
 }
 
-void unknown_key(const KeyValue& pair, std::string_view role, std::string_view allowed, Diagnostics& diagnostics) {
+void unknown_key(const KeyValue& pair, const RoleClass& role, Diagnostics& diagnostics) {
   const Span span{pair.span.source, pair.span.begin, pair.span.begin + static_cast<std::uint32_t>(pair.key.size())};
-  if (std::find(all_keys.begin(), all_keys.end(), pair.key) != all_keys.end()) {
+  if (std::ranges::find(all_keys, pair.key) != all_keys.end()) {
     diagnostics.error("unexpected-attribute", span,
-                      "\"" + std::string(pair.key) + "\" means nothing on a " + std::string(role) + " fence");
+                      concat(quoted(pair.key), " means nothing on a ", role.name, " fence"));
     return;
   }
   std::vector<std::string_view> known;
-  for (const std::string_view key : all_keys) {
-    if (allowed.find(" " + std::string(key)) != std::string_view::npos) known.push_back(key);
-  }
-  Message& message = diagnostics.error("unknown-attribute", span, "unknown attribute \"" + printable(pair.key) + "\"");
-  const auto near = nearest(pair.key, known);
-  if (!near.empty()) message.help("did you mean " + join_or(near) + "?");
+  std::ranges::copy_if(all_keys, std::back_inserter(known), [&](std::string_view key) { return role.allows(key); });
+  diagnostics.error("unknown-attribute", span, "unknown attribute " + quoted(printable(pair.key)))
+      .help(did_you_mean(pair.key, known));
 }
 
 /// Reads the classes: at most one role, and the flags.
@@ -63,15 +64,13 @@ const RoleClass& read_classes(Fence& fence, Diagnostics& diagnostics) {
     if (name.name == "append") fence.append = true;
     if (name.name == "replace") fence.replace = true;
     if (name.name == "plain") fence.plain = true;
-    if (std::find(flags.begin(), flags.end(), name.name) != flags.end()) continue;
-    const auto found = std::find_if(role_classes.begin(), role_classes.end(),
-                                    [&](const RoleClass& entry) { return entry.name == name.name; });
+    if (std::ranges::find(flags, name.name) != flags.end()) continue;
+    const auto found = std::ranges::find(role_classes, name.name, &RoleClass::name);
     if (found == role_classes.end()) {
       unknown_class(name, diagnostics);
       fence.faulty = true;
     } else if (role && role != &*found) {
-      diagnostics.error("two-roles", name.span,
-                        "a fence has one role; this one is already a " + std::string(role->name));
+      diagnostics.error("two-roles", name.span, concat("a fence has one role; this one is already a ", role->name));
     } else {
       role = &*found;
     }
@@ -85,36 +84,25 @@ const RoleClass& read_classes(Fence& fence, Diagnostics& diagnostics) {
 
 void check_keys(const Fence& fence, const RoleClass& role, Diagnostics& diagnostics) {
   for (const KeyValue& pair : fence.attributes.pairs) {
-    const std::string key(pair.key);
-    const bool fits = role.keys.find(" " + key + " ") != std::string_view::npos ||
-                      role.keys.find(" " + key + "! ") != std::string_view::npos;
-    if (!fits) unknown_key(pair, role.name, role.keys, diagnostics);
-    if (pair.value.empty() && fits) {
-      diagnostics.error("empty-value", pair.span, "\"" + key + "\" is empty");
-    }
+    if (!role.allows(pair.key)) unknown_key(pair, role, diagnostics);
+    else if (pair.value.empty()) diagnostics.error("empty-value", pair.span, quoted(pair.key) + " is empty");
   }
-  for (std::size_t at = role.keys.find('!'); at != std::string_view::npos; at = role.keys.find('!', at + 1)) {
-    const std::size_t begin = role.keys.rfind(' ', at) + 1;
-    const std::string key(role.keys.substr(begin, at - begin));
-    if (fence.attributes.find(key)) continue;
-    diagnostics.error("missing-attribute", fence.place(), "a ." + std::string(role.name) + " fence needs " + key + "=");
-  }
+  if (role.needs.empty() || fence.attributes.find(role.needs)) return;
+  diagnostics.error("missing-attribute", fence.place(), concat("a .", role.name, " fence needs ", role.needs, "="));
 }
 
 void check_language(const Fence& fence, Diagnostics& diagnostics) {
   const bool compiled = fence.role == Role::test || fence.role == Role::example || fence.role == Role::fail ||
                         fence.role == Role::exercise || fence.role == Role::solution || fence.role == Role::bench;
   if (compiled && !fence.language.empty() && !is_cpp(fence.language)) {
-    diagnostics.error(
-        "language-mismatch", fence.info,
-        "a ." + std::string(role_name(fence.role)) + " chunk is cpp or cuda, not " + printable(fence.language));
+    diagnostics.error("language-mismatch", fence.info,
+                      concat("a .", role_name(fence.role), " chunk is cpp or cuda, not ", printable(fence.language)));
   }
-  const std::string_view file = fence.attributes.value("file");
-  const std::string_view wanted = family_of_path(file);
-  if (fence.role == Role::code && !wanted.empty() && wanted != family(fence.language)) {
-    diagnostics.error(
-        "language-mismatch", fence.attributes.find("file")->value_span,
-        "the fence says " + printable(fence.language) + ", the file's ending says " + std::string(wanted));
+  const KeyValue* file = fence.file();
+  const std::string_view wanted = file ? family_of_path(file->value) : "";
+  if (!wanted.empty() && wanted != family(fence.language)) {
+    diagnostics.error("language-mismatch", file->value_span,
+                      concat("the fence says ", printable(fence.language), ", the file's ending says ", wanted));
   }
 }
 

@@ -1,5 +1,6 @@
 // The commands that write or compare outputs.
 #include <cstdio>
+#include <filesystem>
 
 #include "files.h"
 #include "options.h"
@@ -11,43 +12,43 @@ namespace {
 /// Where the previous texts of changed outputs are kept; nothing reads it.
 constexpr const char* replaced_folder = "build/replaced";
 
-bool same_folder(std::string a, std::string b) {
-  const auto plain = [](std::string& path) {
-    while (path.starts_with("./")) path.erase(0, 2);
-    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  };
-  plain(a);
-  plain(b);
-  return a == b;
+/// Whether the outputs go where the committed sources are.
+bool is_generated(const Options& options) {
+  return std::filesystem::path(options.out).lexically_normal() == std::filesystem::path("generated");
 }
 
-/// Partial programs and line directives go elsewhere than where the committed sources are.
+/// Partial programs and line directives go elsewhere.
 bool check_elsewhere(const Options& options, Diagnostics& diagnostics) {
-  const bool special = !options.until.empty() || !options.lines.empty();
-  if (!special || !same_folder(options.out, "generated")) return true;
+  if ((options.until.empty() && options.lines.empty()) || !is_generated(options)) return true;
   diagnostics.error("wrong-folder", {}, "--until and --lines need --out DIR, another folder than generated/");
   return false;
 }
 
 void save(const std::string& path, std::string_view text, Diagnostics& diagnostics) {
-  if (path.empty() || read_file(path) == text) return;
-  const std::size_t slash = path.rfind('/');
-  std::string why = slash == std::string::npos || slash == 0 ? "" : make_folders(path.substr(0, slash));
+  if (read_file(path) == text) return;
+  const std::string parent = std::filesystem::path(path).parent_path();
+  std::string why = parent.empty() ? "" : make_folders(parent);
   if (why.empty()) why = write_file_atomic(path, text);
   if (!why.empty()) diagnostics.error("cannot-write", {}, path + ": " + why);
 }
 
 void warn_about_foreign(const Transaction& transaction, Diagnostics& diagnostics) {
   constexpr std::size_t most = 5;
-  for (std::size_t i = 0; i < std::min(most, transaction.foreign.size()); ++i) {
+  const std::size_t count = transaction.foreign.size();
+  for (std::size_t i = 0; i < std::min(most, count); ++i) {
     diagnostics.warning(
         "foreign-file", {},
         transaction.folder + "/" + transaction.foreign[i] + " does not come from the book; it is left alone");
   }
-  if (transaction.foreign.size() > most) {
-    diagnostics.warning("foreign-file", {},
-                        "and so are " + std::to_string(transaction.foreign.size() - most) + " more files");
-  }
+  if (count <= most) return;
+  diagnostics.warning("foreign-file", {}, "and so are " + std::to_string(count - most) + " more files");
+}
+
+/// Prints the messages. Returns the exit code.
+int show(const Diagnostics& diagnostics, const Options& options) {
+  const std::string text = diagnostics.rendered(options.format);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  return diagnostics.failed() ? 1 : 0;
 }
 
 }  // namespace
@@ -66,9 +67,7 @@ bool Session::load(const Options& options) {
 
 int Session::report(const Options& options) {
   if (options.command != "check") diagnostics.drop_warnings("long-chunk");  // style is for the check
-  const std::string text = diagnostics.rendered(options.format);
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  return diagnostics.failed() ? 1 : 0;
+  return show(diagnostics, options);
 }
 
 int print(const Options& options, std::string_view text) {
@@ -78,9 +77,7 @@ int print(const Options& options, std::string_view text) {
   }
   Diagnostics diagnostics;
   save(options.output, text, diagnostics);
-  const std::string messages = diagnostics.rendered(options.format);
-  std::fwrite(messages.data(), 1, messages.size(), stderr);
-  return diagnostics.failed() ? 1 : 0;
+  return show(diagnostics, options);
 }
 
 int run_emit(const Options& options) {
@@ -90,13 +87,10 @@ int run_emit(const Options& options) {
   if (!options.lines.empty()) add_line_directives(session.program, options.out, session.outputs);
   const Transaction transaction = plan(options.out, session.outputs, diagnostics);
   warn_about_foreign(transaction, diagnostics);
-  const bool special = !same_folder(options.out, "generated");
-  if (!diagnostics.failed()) apply(transaction, diagnostics, special ? "" : replaced_folder);
-  if (!diagnostics.failed() && !options.map.empty())
-    save(options.map, source_map_json(session.program, session.outputs), diagnostics);
-  if (!diagnostics.failed() && !options.book_json.empty()) {
-    save(options.book_json, book_json(session.program, session.outputs), diagnostics);
-  }
+  if (!diagnostics.failed()) apply(transaction, diagnostics, is_generated(options) ? replaced_folder : "");
+  if (diagnostics.failed()) return session.report(options);
+  if (!options.map.empty()) save(options.map, source_map_json(session.program, session.outputs), diagnostics);
+  if (!options.book_json.empty()) save(options.book_json, book_json(session.program, session.outputs), diagnostics);
   if (!options.quiet && !diagnostics.failed()) {
     std::printf("tangle: %zu files, %zu written, %zu removed\n", session.outputs.size(),
                 transaction.missing.size() + transaction.changed.size(), transaction.removed.size());

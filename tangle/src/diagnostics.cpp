@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "json.h"
 #include "text.h"
 
 namespace tangle {
@@ -11,6 +12,8 @@ constexpr std::size_t most_messages = 100;
 
 std::string_view word(Severity severity) { return severity == Severity::error ? "error" : "warning"; }
 
+bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+
 std::string place(const Span& span) {
   if (!span.source) return "tangle: ";
   const LineColumn at = locate(*span.source, span.begin);
@@ -18,70 +21,53 @@ std::string place(const Span& span) {
 }
 
 /// The source line and a caret under the first byte of the span, tildes under the rest of it.
-void append_caret(std::string& out, const Span& span) {
-  if (!span.source) return;
-  const Span line = line_around(*span.source, span.begin);
+std::string caret(const Span& span) {
   constexpr std::uint32_t widest = 200;
-  if (span.begin - line.begin > widest) return;
+  constexpr std::size_t margin = 5;
+  if (!span.source) return {};
+  const Span line = line_around(*span.source, span.begin);
+  if (span.begin - line.begin > widest) return {};
   const Span shown{span.source, line.begin, std::min(line.end, line.begin + widest)};
-  const std::string number = std::to_string(locate(*span.source, span.begin).line);
-  const std::string margin(number.size() < 5 ? 5 - number.size() : 0, ' ');
-  out += margin + number + " | " + printable(shown.text()) + "\n";
-  out += std::string(margin.size() + number.size(), ' ') + " | ";
-  const std::string before = printable({shown.text().data(), span.begin - line.begin});
-  for (const char c : before) {
-    if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) out += c == '\t' ? '\t' : ' ';
+  std::string number = std::to_string(locate(*span.source, span.begin).line);
+  if (number.size() < margin) number.insert(0, margin - number.size(), ' ');
+  std::string out = number + " | " + printable(shown.text()) + "\n" + std::string(number.size(), ' ') + " | ";
+  for (const char c : printable(shown.text().substr(0, span.begin - line.begin))) {
+    if (begins_character(c)) out += c == '\t' ? '\t' : ' ';
   }
   out += '^';
-  const std::uint32_t last = std::min(span.end, shown.end);
-  for (std::uint32_t i = span.begin + 1; i < last; ++i) {
-    if ((static_cast<unsigned char>(span.source->text[i]) & 0xC0) != 0x80) out += '~';
+  for (std::uint32_t i = span.begin + 1; i < std::min(span.end, shown.end); ++i) {
+    if (begins_character(span.source->text[i])) out += '~';
   }
-  out += '\n';
+  return out + '\n';
 }
 
-void append_gcc(std::string& out, const Message& message) {
-  out += place(message.span);
-  out += word(message.severity);
-  out += ": " + message.text + " [" + std::string(message.code) + "]\n";
-  append_caret(out, message.span);
+std::string as_gcc(const Message& message) {
+  std::string out = concat(place(message.span), word(message.severity), ": ", message.text, " [", message.code, "]\n");
+  out += caret(message.span);
   for (const Note& note : message.notes) {
-    if (note.span.source) {
-      out += place(note.span) + "note: " + note.text + "\n";
-      append_caret(out, note.span);
-    } else {
-      out += "      = help: " + note.text + "\n";
-    }
+    if (note.span.source) out += place(note.span) + "note: " + note.text + "\n" + caret(note.span);
+    else out += "      = help: " + note.text + "\n";
   }
+  return out;
 }
 
-void append_json_place(std::string& out, const Span& span) {
+void put_place(Json& json, const Span& span) {
   if (!span.source) return;
-  const LineColumn from = locate(*span.source, span.begin);
-  const LineColumn to = locate(*span.source, span.end);
-  out += "\"file\":";
-  append_json_string(out, span.source->path);
-  out += ",\"line\":" + std::to_string(from.line) + ",\"column\":" + std::to_string(from.column);
-  out += ",\"end_line\":" + std::to_string(to.line);
-  out += ",\"end_column\":" + std::to_string(to.column) + ",";
+  const LineColumn from = locate(*span.source, span.begin), to = locate(*span.source, span.end);
+  json.field("file", span.source->path).field("line", from.line).field("column", from.column);
+  json.field("end_line", to.line).field("end_column", to.column);
 }
 
-void append_json(std::string& out, const Message& message) {
-  out += "{";
-  append_json_place(out, message.span);
-  out += "\"severity\":\"" + std::string(word(message.severity)) + "\",\"code\":";
-  append_json_string(out, message.code);
-  out += ",\"message\":";
-  append_json_string(out, message.text);
-  out += ",\"notes\":[";
-  for (std::size_t i = 0; i < message.notes.size(); ++i) {
-    out += i ? ",{" : "{";
-    append_json_place(out, message.notes[i].span);
-    out += "\"message\":";
-    append_json_string(out, message.notes[i].text);
-    out += "}";
+std::string as_json(const Message& message) {
+  Json json;
+  put_place(json.open('{'), message.span);
+  json.field("severity", word(message.severity)).field("code", message.code).field("message", message.text);
+  json.key("notes").open('[');
+  for (const Note& note : message.notes) {
+    put_place(json.open('{'), note.span);
+    json.field("message", note.text).close('}');
   }
-  out += "]}\n";
+  return json.close(']').close('}').take();
 }
 
 /// Workflow commands escape `%`, line ends and, in properties, `:` and `,`.
@@ -98,19 +84,16 @@ std::string github_escaped(std::string_view text, bool property) {
   return out;
 }
 
-void append_github(std::string& out, const Message& message) {
-  out += "::" + std::string(word(message.severity)) + " ";
+std::string as_github(const Message& message) {
+  std::string out = concat("::", word(message.severity), " ");
   if (message.span.source) {
     const LineColumn at = locate(*message.span.source, message.span.begin);
     out += "file=" + github_escaped(message.span.source->path, true);
     out += ",line=" + std::to_string(at.line) + ",col=" + std::to_string(at.column) + ",";
   }
-  out += "title=" + github_escaped(message.code, true) + "::";
   std::string text = message.text;
-  for (const Note& note : message.notes) {
-    text += "\n" + (note.span.source ? place(note.span) : std::string()) + note.text;
-  }
-  out += github_escaped(text, false) + "\n";
+  for (const Note& note : message.notes) text += "\n" + (note.span.source ? place(note.span) : "") + note.text;
+  return out + "title=" + github_escaped(message.code, true) + "::" + github_escaped(text, false) + "\n";
 }
 
 }  // namespace
@@ -138,18 +121,15 @@ void Diagnostics::drop_warnings(std::string_view code) {
 }
 
 std::string Diagnostics::rendered(MessageFormat format) const {
-  std::vector<const Message*> sorted;
-  for (const Message& message : messages_) sorted.push_back(&message);
+  std::vector<const Message*> sorted(messages_.size());
+  std::ranges::transform(messages_, sorted.begin(), [](const Message& message) { return &message; });
   const auto key = [](const Message* m) {
     return std::pair(m->span.source ? m->span.source->order + 1 : 0, m->span.begin);
   };
   std::stable_sort(sorted.begin(), sorted.end(), [&](const Message* a, const Message* b) { return key(a) < key(b); });
+  const auto render = format == MessageFormat::gcc ? as_gcc : format == MessageFormat::json ? as_json : as_github;
   std::string out;
-  for (std::size_t i = 0; i < std::min(sorted.size(), most_messages); ++i) {
-    if (format == MessageFormat::gcc) append_gcc(out, *sorted[i]);
-    if (format == MessageFormat::json) append_json(out, *sorted[i]);
-    if (format == MessageFormat::github) append_github(out, *sorted[i]);
-  }
+  for (std::size_t i = 0; i < std::min(sorted.size(), most_messages); ++i) out += render(*sorted[i]);
   if (sorted.size() > most_messages && format == MessageFormat::gcc) {
     out += "tangle: " + std::to_string(sorted.size() - most_messages) + " more messages\n";
   }

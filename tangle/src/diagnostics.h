@@ -26,7 +26,8 @@ struct Message {
   std::vector<Note> notes;
 
   Message& note(Span where, std::string words);
-  Message& help(std::string words) { return note({}, std::move(words)); }
+  /// A note that is advice; none when it is empty.
+  Message& help(std::string words) { return words.empty() ? *this : note({}, std::move(words)); }
 };
 
 /// Collects messages. A reference that `error` returns stays valid.
@@ -43,7 +44,6 @@ class Diagnostics {
   void drop_warnings(std::string_view code);
 
   bool failed() const { return errors_ > 0; }
-  std::size_t errors() const { return errors_; }
   const std::deque<Message>& messages() const { return messages_; }
 
   /// All messages in reading order. At most 100 are spelled out.

@@ -1,84 +1,63 @@
 #include "diff.h"
 
 #include <algorithm>
+#include <span>
 #include <unordered_map>
 
 namespace tangle {
 namespace {
 
-constexpr std::int64_t most_differences = 4000;  // beyond that one hunk covers the whole middle
+constexpr int most_differences = 4000;  // beyond that one hunk covers the whole middle
+
+using Numbers = std::vector<std::uint32_t>;
 
 /// Lines as small numbers, so that comparing two is one instruction.
-struct Numbered {
-  std::vector<std::uint32_t> before, after;
-
-  Numbered(const Lines& a, const Lines& b) {
-    std::unordered_map<std::string_view, std::uint32_t> numbers;
-    const auto number = [&](std::string_view line) {
-      return numbers.try_emplace(line, static_cast<std::uint32_t>(numbers.size())).first->second;
-    };
-    for (const std::string_view line : a) before.push_back(number(line));
-    for (const std::string_view line : b) after.push_back(number(line));
+Numbers numbered(const Lines& lines, std::unordered_map<std::string_view, std::uint32_t>& known) {
+  Numbers out;
+  for (const std::string_view line : lines) {
+    out.push_back(known.try_emplace(line, static_cast<std::uint32_t>(known.size())).first->second);
   }
-};
+  return out;
+}
 
-/// Myers' greedy search over the furthest-reaching paths; `trace` keeps each step's frontier to walk back along.
-class Search {
- public:
-  Search(const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b) : a_(a), b_(b) {}
-
-  /// The matched pairs (index in a, index in b), ascending; false when the texts are too different.
-  bool run(std::vector<std::pair<std::uint32_t, std::uint32_t>>& matches) {
-    const auto n = static_cast<std::int64_t>(a_.size()), m = static_cast<std::int64_t>(b_.size());
-    const std::int64_t limit = std::min(n + m, most_differences);
-    std::vector<std::int64_t> frontier(static_cast<std::size_t>(2 * limit + 3), 0);
-    const auto at = [&](std::int64_t k) -> std::int64_t& { return frontier[static_cast<std::size_t>(k + limit + 1)]; };
-    for (std::int64_t d = 0; d <= limit; ++d) {
-      trace_.emplace_back();
-      for (std::int64_t k = -d; k <= d; k += 2) {
-        const bool down = k == -d || (k != d && at(k - 1) < at(k + 1));
-        std::int64_t x = down ? at(k + 1) : at(k - 1) + 1;
-        while (x < n && x - k < m && x - k >= 0 && same(x, x - k)) ++x;
-        at(k) = x;
-        trace_.back().push_back(x);
-        if (x >= n && x - k >= m) return walk_back(d, k, matches);
-      }
-    }
-    return false;
-  }
-
- private:
-  bool same(std::int64_t x, std::int64_t y) const {
-    return a_[static_cast<std::size_t>(x)] == b_[static_cast<std::size_t>(y)];
-  }
-
-  std::int64_t reached(std::int64_t d, std::int64_t k) const {
-    return trace_[static_cast<std::size_t>(d)][static_cast<std::size_t>((k + d) / 2)];
-  }
-
-  bool walk_back(std::int64_t d, std::int64_t k, std::vector<std::pair<std::uint32_t, std::uint32_t>>& matches) const {
-    auto x = static_cast<std::int64_t>(a_.size());
-    for (; d >= 0; --d) {
-      std::int64_t from = 0;  // x after this step's insertion or deletion, before its run of equal lines
-      std::int64_t previous = 0;
-      if (d > 0) {
-        const bool down = k == -d || (k != d && reached(d - 1, k - 1) < reached(d - 1, k + 1));
-        previous = down ? k + 1 : k - 1;
-        from = down ? reached(d - 1, previous) : reached(d - 1, previous) + 1;
-      }
-      for (; x > from; --x)
-        matches.emplace_back(static_cast<std::uint32_t>(x - 1), static_cast<std::uint32_t>(x - 1 - k));
-      if (d > 0) x = reached(d - 1, previous);
+/// Myers' greedy search over the furthest-reaching paths. Returns the pairs of equal lines (index in a, index in b),
+/// ascending; none when the texts are too different.
+std::vector<std::pair<int, int>> matches(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b) {
+  const int n = static_cast<int>(a.size()), m = static_cast<int>(b.size());
+  std::vector<std::vector<int>>
+      reached;  // after d differences, the furthest x on diagonals k = x - y = -d, -d + 2, …, d
+  const auto furthest = [&](int d, int k) {
+    return reached[static_cast<std::size_t>(d)][static_cast<std::size_t>((k + d) / 2)];
+  };
+  const auto equal = [&](int x, int y) { return a[static_cast<std::size_t>(x)] == b[static_cast<std::size_t>(y)]; };
+  // Where difference d enters diagonal k, and the diagonal it comes from: by an insertion (down) or a deletion.
+  const auto entry = [&](int d, int k) {
+    if (d == 0) return std::pair(0, 0);
+    const bool down = k == -d || (k != d && furthest(d - 1, k - 1) < furthest(d - 1, k + 1));
+    return down ? std::pair(furthest(d - 1, k + 1), k + 1) : std::pair(furthest(d - 1, k - 1) + 1, k - 1);
+  };
+  const auto walk_back = [&](int d, int k) {
+    std::vector<std::pair<int, int>> out;
+    for (int x = n; d >= 0; --d) {
+      const auto [from, previous] = entry(d, k);
+      for (; x > from; --x) out.emplace_back(x - 1, x - 1 - k);
+      if (d > 0) x = furthest(d - 1, previous);
       k = previous;
     }
-    std::reverse(matches.begin(), matches.end());
-    return true;
+    std::ranges::reverse(out);
+    return out;
+  };
+  for (int d = 0; d <= std::min(n + m, most_differences); ++d) {
+    std::vector<int>& row = reached.emplace_back();
+    for (int k = -d; k <= d; k += 2) {
+      int x = entry(d, k).first;
+      while (x < n && x - k < m && x - k >= 0 && equal(x, x - k)) ++x;
+      row.push_back(x);
+      if (x >= n && x - k >= m) return walk_back(d, k);
+    }
   }
-
-  const std::vector<std::uint32_t>& a_;
-  const std::vector<std::uint32_t>& b_;
-  std::vector<std::vector<std::int64_t>> trace_;
-};
+  return {};
+}
 
 /// The text of lines [begin, end).
 std::string joined(const Lines& lines, std::uint32_t begin, std::uint32_t end) {
@@ -100,20 +79,19 @@ Lines lines_of(std::string_view text) {
 }
 
 std::vector<Hunk> diff(const Lines& before, const Lines& after) {
-  Numbered numbered(before, after);
-  auto& [a, b] = numbered;
-  const auto head = static_cast<std::uint32_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
-  std::uint32_t tail = 0;
+  std::unordered_map<std::string_view, std::uint32_t> known;
+  const Numbers a = numbered(before, known), b = numbered(after, known);
+  const auto head = static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+  std::size_t tail = 0;
   while (tail < std::min(a.size(), b.size()) - head && a[a.size() - 1 - tail] == b[b.size() - 1 - tail]) ++tail;
-  const std::vector<std::uint32_t> middle_a(a.begin() + head, a.end() - tail),
-      middle_b(b.begin() + head, b.end() - tail);
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> matches;
-  if (!Search(middle_a, middle_b).run(matches)) matches.clear();
-  matches.emplace_back(static_cast<std::uint32_t>(middle_a.size()), static_cast<std::uint32_t>(middle_b.size()));
+  const auto middle = [&](const Numbers& all) { return std::span(all).subspan(head, all.size() - head - tail); };
+  auto pairs = matches(middle(a), middle(b));
+  pairs.emplace_back(static_cast<int>(middle(a).size()), static_cast<int>(middle(b).size()));
   std::vector<Hunk> hunks;
-  std::uint32_t x = 0, y = 0;
-  for (const auto& [i, j] : matches) {
-    if (i > x || j > y) hunks.push_back({head + x, head + i, head + y, head + j});
+  int x = 0, y = 0;
+  for (const auto& [i, j] : pairs) {
+    const auto line = [&](int offset) { return static_cast<std::uint32_t>(head) + static_cast<std::uint32_t>(offset); };
+    if (i > x || j > y) hunks.push_back({line(x), line(i), line(y), line(j)});
     x = i + 1;
     y = j + 1;
   }
@@ -125,30 +103,22 @@ bool merge(const Lines& ancestor, const Lines& ours, const Lines& theirs, std::s
   const std::vector<Hunk> mine = diff(ancestor, ours), other = diff(ancestor, theirs);
   merged.clear();
   std::uint32_t at = 0;
-  std::size_t i = 0, j = 0;
-  while (i < mine.size() || j < other.size()) {
-    const bool take_mine = j == other.size() || (i < mine.size() && mine[i].old_begin <= other[j].old_begin);
-    const Hunk& first = take_mine ? mine[i] : other[j];
-    const Lines& source = take_mine ? ours : theirs;
-    const std::string text = joined(source, first.new_begin, first.new_end);
-    const bool touches = i < mine.size() && j < other.size() &&
-                         std::max(mine[i].old_begin, other[j].old_begin) <= std::min(mine[i].old_end, other[j].old_end);
+  for (auto i = mine.begin(), j = other.begin(); i != mine.end() || j != other.end();) {
+    const bool both = i != mine.end() && j != other.end();
+    const bool touches = both && std::max(i->old_begin, j->old_begin) <= std::min(i->old_end, j->old_end);
+    const bool take_mine = j == other.end() || (both && i->old_begin <= j->old_begin);
+    const Hunk hunk = take_mine ? *i : *j;
+    const std::string text = joined(take_mine ? ours : theirs, hunk.new_begin, hunk.new_end);
     if (touches) {
-      const Hunk& second = take_mine ? other[j] : mine[i];
-      const bool same = first.old_begin == second.old_begin && first.old_end == second.old_end &&
-                        text == joined(take_mine ? theirs : ours, second.new_begin, second.new_end);
-      if (!same) {
-        conflict = first.old_begin;
-        return false;
-      }
-      ++i;
-      ++j;
-    } else {
-      ++(take_mine ? i : j);
+      const bool same = i->old_begin == j->old_begin && i->old_end == j->old_end &&
+                        joined(ours, i->new_begin, i->new_end) == joined(theirs, j->new_begin, j->new_end);
+      conflict = hunk.old_begin;
+      if (!same) return false;
     }
-    merged += joined(ancestor, at, first.old_begin);
-    merged += text;
-    at = first.old_end;
+    if (touches || take_mine) ++i;
+    if (touches || !take_mine) ++j;
+    merged += joined(ancestor, at, hunk.old_begin) + text;
+    at = hunk.old_end;
   }
   merged += joined(ancestor, at, static_cast<std::uint32_t>(ancestor.size()));
   return true;

@@ -1,7 +1,7 @@
 #include "document.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "language.h"
 #include "text.h"
@@ -14,28 +14,20 @@ constexpr std::size_t largest_chapter = 64u << 20;  // offsets have 32 bits
 
 /// Refuses bytes that would make places or outputs ambiguous. False when reading on makes no sense.
 bool check_bytes(const Source& source, Diagnostics& diagnostics) {
-  const auto at = [&](std::size_t offset, std::size_t length) {
-    return Span{&source, static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(offset + length)};
-  };
   const std::string_view text = source.text;
-  if (text.size() > largest_chapter) {
-    diagnostics.error("too-large", at(0, 0), "the file is larger than 64 MiB");
+  const auto refuse = [&](std::string_view code, std::size_t at, std::size_t length, std::string words) {
+    diagnostics.error(code, span_at(source, at, length), std::move(words));
     return false;
-  }
+  };
+  if (text.size() > largest_chapter) return refuse("too-large", 0, 0, "the file is larger than 64 MiB");
   if (text.starts_with("\xEF\xBB\xBF")) {
-    diagnostics.error("byte-order-mark", at(0, 3), "the file begins with a byte order mark; remove it");
+    refuse("byte-order-mark", 0, 3, "the file begins with a byte order mark; remove it");
   }
-  if (const std::size_t bad = first_invalid_utf8(text); bad != std::string_view::npos) {
-    diagnostics.error("invalid-utf8", at(bad, 1), "this byte is not valid UTF-8");
-    return false;
-  }
-  if (const void* nul = std::memchr(text.data(), 0, text.size())) {
-    const auto offset = static_cast<std::size_t>(static_cast<const char*>(nul) - text.data());
-    diagnostics.error("control-character", at(offset, 1), "the file holds a NUL byte");
-    return false;
-  }
-  if (const std::size_t cr = text.find('\r'); cr != std::string_view::npos) {
-    diagnostics.error("crlf", at(cr, 1), "the file has carriage returns; lines end with a line feed alone");
+  const std::size_t bad = first_invalid_utf8(text), nul = text.find('\0'), cr = text.find('\r');
+  if (bad != std::string_view::npos) return refuse("invalid-utf8", bad, 1, "this byte is not valid UTF-8");
+  if (nul != std::string_view::npos) return refuse("control-character", nul, 1, "the file holds a NUL byte");
+  if (cr != std::string_view::npos) {
+    refuse("crlf", cr, 1, "the file has carriage returns; lines end with a line feed alone");
   }
   return true;
 }
@@ -51,11 +43,9 @@ std::pair<std::uint32_t, std::uint32_t> read_front(Document& document, Diagnosti
     return {0, 1};
   }
   document.has_front = true;
-  document.front_span = {document.source, 4, std::max(4u, static_cast<std::uint32_t>(close + 1))};
-  document.front = parse_yaml(document.front_span, diagnostics);
-  const std::size_t begin = close + 5;
-  const auto lines = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
-  return {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(lines + 1)};
+  document.front = parse_yaml(span_at(*document.source, 4, std::max<std::size_t>(close, 3) - 3), diagnostics);
+  const auto begin = static_cast<std::uint32_t>(close + 5);
+  return {begin, locate(*document.source, begin).line};
 }
 
 /// Splits the info string into language and attributes.
@@ -87,70 +77,66 @@ void read_info(Fence& fence, Diagnostics& diagnostics) {
 /// Looks at each line of a chunk: references, indentation, tabs.
 class Body {
  public:
-  Body(Fence& fence, Diagnostics& diagnostics) : fence_(fence), diagnostics_(diagnostics) {}
+  Body(Fence& fence, Diagnostics& diagnostics)
+      : fence_(fence), source_(fence.body.source), text_(source_->text), diagnostics_(diagnostics) {}
 
   void run() {
-    const std::string_view text = fence_.body.source->text;
-    std::uint32_t number = 0;
-    for (std::uint32_t at = fence_.body.begin; at < fence_.body.end; ++number) {
-      const void* found = std::memchr(text.data() + at, '\n', fence_.body.end - at);
-      const std::uint32_t eol =
-          found ? static_cast<std::uint32_t>(static_cast<const char*>(found) - text.data()) : fence_.body.end;
-      line(at, eol, number);
+    for (std::uint32_t at = fence_.body.begin; at < fence_.body.end; ++number_) {
+      const std::size_t found = text_.find('\n', at);
+      const std::uint32_t eol = static_cast<std::uint32_t>(std::min<std::size_t>(found, fence_.body.end));
+      line(at, eol);
       at = eol + 1;
     }
   }
 
  private:
-  void line(std::uint32_t begin, std::uint32_t eol, std::uint32_t number) {
-    const std::string_view text = fence_.body.source->text;
+  void line(std::uint32_t begin, std::uint32_t eol) {
     std::uint32_t at = begin;
-    while (at < eol && text[at] == ' ') ++at;
+    while (at < eol && text_[at] == ' ') ++at;
     if (at == eol) return;
     if (at - begin < fence_.lines.indent && !shallow_) {
       shallow_ = true;
-      diagnostics_.error("left-of-fence", {fence_.body.source, begin, at + 1}, "this line stands left of its fence")
+      diagnostics_.error("left-of-fence", {source_, begin, at + 1}, "this line stands left of its fence")
           .note(fence_.info, "the fence is indented by " + std::to_string(fence_.lines.indent) + " here");
     }
-    if (text[at] == '\t') {
-      tab_line(begin, at);
-      while (at < eol && (text[at] == ' ' || text[at] == '\t')) ++at;
-    } else if (at - begin > fence_.lines.indent && spaces_ == nowhere) {
-      spaces_ = begin;
+    const bool deeper = at - begin > fence_.lines.indent;
+    if (text_[at] == '\t') {
+      if (deeper || spaces_.source) mixed(at);
+      while (at < eol && (text_[at] == ' ' || text_[at] == '\t')) ++at;
+    } else if (deeper && !spaces_.source) {
+      spaces_ = {source_, begin, begin + 1};
     }
-    if (eol - at > 4 && text[at] == '<' && text[at + 1] == '<') reference(begin, at, eol, number);
+    if (text_.substr(at, eol - at).starts_with("<<")) reference(begin, at, eol);
   }
 
-  void tab_line(std::uint32_t begin, std::uint32_t at) {
-    const bool mixed = at - begin > fence_.lines.indent || spaces_ != nowhere;
-    if (!mixed || told_) return;
-    told_ = true;
-    Message& message = diagnostics_.error("mixed-indentation", {fence_.body.source, at, at + 1},
+  void mixed(std::uint32_t at) {
+    if (std::exchange(mixed_, true)) return;
+    Message& message = diagnostics_.error("mixed-indentation", {source_, at, at + 1},
                                           "tabs and spaces are mixed in the indentation of one chunk");
-    if (spaces_ != nowhere) message.note({fence_.body.source, spaces_, spaces_ + 1}, "this line begins with spaces");
+    if (spaces_.source) message.note(spaces_, "this line begins with spaces");
   }
 
-  void reference(std::uint32_t begin, std::uint32_t at, std::uint32_t eol, std::uint32_t number) {
-    const std::string_view text = fence_.body.source->text;
-    std::uint32_t last = eol;
-    while (text[last - 1] == ' ' || text[last - 1] == '\t') --last;
-    if (last - at < 5 || text[last - 1] != '>' || text[last - 2] != '>') return;
-    const std::string_view id = text.substr(at + 2, last - at - 4);
+  void reference(std::uint32_t begin, std::uint32_t at, std::uint32_t eol) {
+    const std::string_view line = trimmed(text_.substr(at, eol - at));
+    if (line.size() < 5 || !line.ends_with(">>")) return;
+    const std::string_view id = line.substr(2, line.size() - 4);
     if (id.find_first_of(" \t<>\"'(),;:") != std::string_view::npos) return;
-    const Span span{fence_.body.source, at, last};
+    const Span span = span_at(*source_, at, line.size());
     if (!is_id(id)) {
       diagnostics_.error("bad-id", span,
-                         "this line looks like a reference, but \"" + printable(id) + "\" is no chunk id");
+                         "this line looks like a reference, but " + quoted(printable(id)) + " is no chunk id");
       return;
     }
-    fence_.references.push_back({id, span, begin, number, at - begin - std::min(fence_.lines.indent, at - begin)});
+    fence_.references.push_back({id, span, begin, number_, at - begin - std::min(fence_.lines.indent, at - begin)});
   }
 
-  static constexpr std::uint32_t nowhere = ~0u;
   Fence& fence_;
+  const Source* source_;
+  std::string_view text_;
   Diagnostics& diagnostics_;
-  std::uint32_t spaces_ = nowhere;  // first line indented with spaces
-  bool told_ = false, shallow_ = false;
+  std::uint32_t number_ = 0;
+  Span spaces_;  // the first line indented with spaces
+  bool mixed_ = false, shallow_ = false;
 };
 
 /// Refuses fences that Markdown readers would end or read in another way than the author meant.
@@ -188,9 +174,9 @@ Fence read_fence(const Source& source, const FenceLines& lines, Diagnostics& dia
   Body(fence, diagnostics).run();
   if (lines.body_lines > long_chunk) {
     diagnostics.warning("long-chunk", fence.place(),
-                        "this chunk has " + std::to_string(lines.body_lines) +
-                            " lines; a chunk is one thought, at most about 40 (" + std::to_string(long_chunk) +
-                            " before this warning)");
+                        concat("this chunk has ", std::to_string(lines.body_lines),
+                               " lines; a chunk is one thought, at most about 40 (", std::to_string(long_chunk),
+                               " before this warning)"));
   }
   return fence;
 }

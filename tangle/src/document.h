@@ -54,6 +54,8 @@ struct Fence {
 
   std::string_view id() const { return attributes.id; }
   std::string_view title() const { return attributes.value("title"); }
+  /// What names the file that this code becomes, or null.
+  const KeyValue* file() const { return role == Role::code ? attributes.find("file") : nullptr; }
   std::uint32_t body_line() const { return lines.line + 1; }
   /// Where a message about this fence points.
   Span place() const { return attributes.id.empty() ? info : attributes.id_span; }
@@ -63,7 +65,6 @@ struct Document {
   const Source* source = nullptr;
   std::string_view name;  ///< "1-foundations/05-tokenization"
   bool has_front = false;
-  Span front_span;
   YamlNode front;
   std::vector<Fence> fences;
 };

@@ -31,27 +31,23 @@ bool opens_with_comment(std::string_view body, std::string_view mark) {
 
 std::size_t columns(std::string_view text) {
   return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 /// `title` as a sentence in comment lines of at most 100 columns. Returns how many lines.
-std::uint32_t append_comment(std::string& out, std::string_view title, std::string_view mark,
-                             const std::string& indent) {
+std::uint32_t append_comment(std::string& out, std::string_view title, std::string_view mark, std::string_view indent) {
   std::uint32_t lines = 0;
-  std::size_t used = 0;
+  std::size_t used = widest_comment;
   for (title = trimmed(title); !title.empty();) {
     const std::size_t end = std::min(title.find(' '), title.size());
     std::string word(title.substr(0, end));
     title = trimmed(title.substr(end));
     if (title.empty() && std::string_view(".!?:").find(word.back()) == std::string_view::npos) word += '.';
-    if (lines == 0 || used + 1 + columns(word) > widest_comment) {
-      if (lines++ > 0) out += '\n';
-      out += indent;
-      out += mark;
+    if (used + 1 + columns(word) > widest_comment) {
+      out += concat(lines++ > 0 ? "\n" : "", indent, mark);
       used = columns(indent) + mark.size();
     }
-    out += ' ';
-    out += word;
+    out += concat(' ', word);
     used += 1 + columns(word);
   }
   if (lines > 0) out += '\n';
@@ -68,25 +64,19 @@ void Expander::add(Run run, std::uint32_t lines) {
   output_.map.push_back(run);
 }
 
-bool Expander::ends_with_title() const { return !output_.map.empty() && output_.map.back().kind == Run::Kind::title; }
-
-bool Expander::ends_with_blank() const { return output_.text.empty() || output_.text.ends_with("\n\n"); }
-
 void Expander::frame(std::string_view text) {
   output_.text += text;
   add({}, static_cast<std::uint32_t>(std::count(text.begin(), text.end(), '\n')));
 }
 
 void Expander::blank_line() {
-  if (!ends_with_blank()) frame("\n");
+  if (!output_.text.empty() && !output_.text.ends_with("\n\n")) frame("\n");
 }
 
 void Expander::root(std::uint32_t index) {
   const Chunk& chunk = program_.chunks[index];
   output_.text.reserve(chunk.bytes + chunk.bytes / 8);
-  for (std::uint32_t p = chunk.first_live; p < chunk.parts.size(); ++p) {
-    part(index, p, {}, p == chunk.first_live);
-  }
+  for (std::uint32_t p = chunk.first_live; p < chunk.parts.size(); ++p) part(index, p, {}, p == chunk.first_live);
 }
 
 void Expander::chunk(std::uint32_t index, const std::string& indent) {
@@ -95,11 +85,9 @@ void Expander::chunk(std::uint32_t index, const std::string& indent) {
 }
 
 void Expander::listing(const Fence& fence) {
-  Run run;
-  run.lines = fence.lines.body_lines;
-  run.source_line = fence.body_line();
-  run.source_offset = fence.body.begin;
-  run.column_delta = -static_cast<std::int32_t>(fence.lines.indent);
+  const auto indent = static_cast<std::int32_t>(fence.lines.indent);
+  const Run run{0, fence.lines.body_lines, Run::Kind::frame, Run::no_part,
+                0, fence.body_line(),      fence.body.begin, -indent};
   copy(run, fence.body.text(), {}, fence.lines.indent);
 }
 
@@ -110,7 +98,7 @@ bool Expander::title(std::uint32_t chunk, std::uint32_t index, const std::string
   const bool continues_line = output_.text.ends_with("\\\n");
   if (fence.plain || fence.title().empty() || mark.empty() || continues_line) return false;
   if (opens_with_comment(fence.body.text(), mark)) return false;
-  if (ends_with_title()) blank_line();
+  if (!output_.map.empty() && output_.map.back().kind == Run::Kind::title) blank_line();
   Run run{0, 0, Run::Kind::title, chunk, index, fence.lines.line, fence.lines.open, 0};
   add(run, append_comment(output_.text, fence.title(), mark, indent));
   if (opens_with_documentation(fence.body.text())) blank_line();
@@ -129,21 +117,15 @@ void Expander::part(std::uint32_t chunk, std::uint32_t index, const std::string&
     at = end;
     number = end_number;
   };
-  const auto next_line = [&](std::uint32_t offset) {
-    const std::size_t eol = text.find('\n', offset);
-    return eol == std::string_view::npos ? fence.body.end : static_cast<std::uint32_t>(eol + 1);
-  };
+  const auto next_line = [&](std::size_t offset) { return static_cast<std::uint32_t>(skip_lines(text, offset, 1)); };
   if (opens_file && fence.body.text().starts_with("#!")) copy_to(next_line(at), 1);
   const bool continues = index > program_.chunks[chunk].first_live;
   if (continues && !fence.plain && !fence.title().empty() && !output_.text.ends_with("\\\n")) blank_line();
   if (title(chunk, index, indent) && opens_file) blank_line();
   for (const Reference& reference : fence.references) {
     copy_to(reference.line, reference.number);
-    const auto found = program_.by_id.find(reference.id);
-    if (found != program_.by_id.end()) {
-      this->chunk(found->second,
-                  indent + std::string(text.substr(reference.span.begin - reference.indent, reference.indent)));
-    }
+    const std::string_view deeper = text.substr(reference.span.begin - reference.indent, reference.indent);
+    this->chunk(program_.by_id.at(reference.id), concat(indent, deeper));
     at = next_line(reference.span.end);
     ++number;
   }
@@ -162,17 +144,10 @@ void Expander::copy(const Run& from, std::string_view lines, const std::string& 
     const std::size_t end = std::min(lines.find('\n'), lines.size() - 1) + 1;
     std::string_view line = lines.substr(0, end);
     lines.remove_prefix(end);
-    std::uint32_t blanks = 0;
-    while (blanks < strip && line.starts_with(' ')) {
-      line.remove_prefix(1);
-      ++blanks;
-    }
-    if (line.find_first_not_of(" \t\n") != std::string_view::npos) {
-      out += indent;
-      out += line;
-    } else {
-      out += '\n';
-    }
+    line.remove_prefix(std::min<std::size_t>(strip, line.find_first_not_of(' ')));
+    const bool blank = line.find_first_not_of(" \t\n") == std::string_view::npos;
+    if (!blank) out += indent;
+    out += blank ? "\n" : line;
   }
 }
 

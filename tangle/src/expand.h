@@ -28,8 +28,6 @@ class Expander {
   bool title(std::uint32_t chunk, std::uint32_t index, const std::string& indent);
   void copy(const Run& from, std::string_view lines, const std::string& indent, std::uint32_t strip);
   void add(Run run, std::uint32_t lines);
-  bool ends_with_title() const;
-  bool ends_with_blank() const;
 
   const Program& program_;
   Output& output_;

@@ -28,7 +28,6 @@ struct FenceLines {
   std::uint32_t body_lines = 0;
   std::uint32_t indent = 0;  ///< columns before the fence characters
   FenceEnd how = FenceEnd::file;
-  bool tilde = false;
   bool quoted = false;        ///< inside a block quote
   bool after_marker = false;  ///< on the line of its list marker
   bool broken = false;        ///< looks like a chunk, but a backtick in its info makes it inline code

@@ -14,16 +14,20 @@ std::optional<std::string> read_file(const std::string& path, bool follow = true
 /// Whether the file, no symbolic link, holds exactly `text`.
 bool file_holds(const std::string& path, std::string_view text);
 
+/// Writes a file that is new or nobody reads yet. Returns what went wrong, or an empty string.
+std::string write_file(const std::string& path, std::string_view text);
+
 /// Writes beside the target and renames. Returns what went wrong, or an empty string.
 std::string write_file_atomic(const std::string& path, std::string_view text);
+
+/// The name beside `path` under which it is made before it is renamed; what a killed run may leave behind.
+std::string temporary_name(const std::string& path);
+bool is_leftover(std::string_view name);
 
 /// The names in a folder that are no folders themselves, sorted; a folder that is not there holds none.
 std::vector<std::string> list_files(const std::string& path);
 
 /// Creates the folder and its parents. Returns what went wrong, or an empty string.
 std::string make_folders(const std::string& path);
-
-/// The temporary names that write_file_atomic leaves behind when it is killed.
-bool is_leftover(std::string_view name);
 
 }  // namespace tangle

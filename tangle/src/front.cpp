@@ -20,45 +20,39 @@ class Checker {
       : book_(book), chapter_(chapter), document_(book.chapters[chapter]), diagnostics_(diagnostics) {}
 
   void run() {
+    const YamlNode& front = document_.front;
     if (!document_.has_front) {
       if (document_.source->text.starts_with("---\n")) return;  // told already: not closed
       diagnostics_.error("missing-front-matter", {document_.source, 0, 0}, "this chapter has no front matter")
           .help("begin with lines \"---\", \"title: …\", \"part: …\", \"tangles: […]\", \"---\"");
       return;
     }
-    if (document_.front.kind != YamlNode::Kind::map) return;
-    keys();
-    if (document_.front.text("title").empty()) missing("title");
+    if (front.kind != YamlNode::Kind::map) return;
+    for (std::size_t i = 0; i < front.keys.size(); ++i) key(front.keys[i], front.items[i]);
+    if (front.text("title").empty()) missing("title");
     part();
-    prerequisites();
+    for (const YamlNode* name : front.list("prerequisites")) prerequisite(*name);
     tangles();
   }
 
  private:
-  void missing(const std::string& key) {
-    diagnostics_.error("missing-front-matter", {document_.source, 0, 3}, "the front matter has no \"" + key + "\"");
+  void missing(std::string_view key) {
+    diagnostics_.error("missing-front-matter", {document_.source, 0, 3}, "the front matter has no " + quoted(key));
   }
 
-  void keys() {
-    for (std::size_t i = 0; i < document_.front.keys.size(); ++i) {
-      const YamlNode& key = document_.front.keys[i];
-      if (std::find(known_keys.begin(), known_keys.end(), key.scalar) == known_keys.end()) {
-        Message& message = diagnostics_.error("unknown-front-matter", key.span, "unknown key \"" + key.scalar + "\"");
-        const auto near = nearest(key.scalar, {known_keys.begin(), known_keys.end()});
-        if (!near.empty()) message.help("did you mean " + join_or(near) + "?");
-      }
-      const bool list = std::find(list_keys.begin(), list_keys.end(), key.scalar) != list_keys.end();
-      if (list) list_of_text(key, document_.front.items[i]);
+  void key(const YamlNode& key, const YamlNode& node) {
+    if (std::ranges::find(known_keys, key.scalar) == known_keys.end()) {
+      diagnostics_.error("unknown-front-matter", key.span, "unknown key " + quoted(key.scalar))
+          .help(did_you_mean(key.scalar, {known_keys.begin(), known_keys.end()}));
     }
-  }
-
-  void list_of_text(const YamlNode& key, const YamlNode& node) {
+    if (std::ranges::find(list_keys, key.scalar) == list_keys.end()) return;
     if (node.kind == YamlNode::Kind::map) {
-      diagnostics_.error("bad-front-matter", node.span, "\"" + key.scalar + "\" is a list");
+      diagnostics_.error("bad-front-matter", node.span, quoted(key.scalar) + " is a list");
+      return;
     }
     for (const YamlNode& item : node.items) {
-      if (node.kind == YamlNode::Kind::map || item.kind == YamlNode::Kind::scalar) continue;
-      diagnostics_.error("bad-front-matter", item.span, "this item of \"" + key.scalar + "\" is no text; quote it");
+      if (item.kind == YamlNode::Kind::scalar) continue;
+      diagnostics_.error("bad-front-matter", item.span, "this item of " + quoted(key.scalar) + " is no text; quote it");
     }
   }
 
@@ -66,24 +60,19 @@ class Checker {
     const YamlNode* part = document_.front.find("part");
     if (!part || part->scalar.empty()) return missing("part");
     const std::string_view folder = document_.name.substr(0, document_.name.find('/'));
-    const std::string_view word = folder.substr(folder.find('-') == std::string_view::npos ? 0 : folder.find('-') + 1);
+    const std::string_view word = folder.substr(folder.find('-') + 1);  // all of it where there is no hyphen
     if (part->scalar == word || part->scalar == folder) return;
-    diagnostics_.error("bad-front-matter", part->span, "this chapter lies in the part \"" + std::string(word) + "\"");
+    diagnostics_.error("bad-front-matter", part->span, "this chapter lies in the part " + quoted(word));
   }
 
-  void prerequisites() {
-    for (const YamlNode* name : document_.front.list("prerequisites")) {
-      const auto found = std::find(book_.names.begin(), book_.names.end(), name->scalar);
-      const auto index = static_cast<std::size_t>(found - book_.names.begin());
-      if (found == book_.names.end()) {
-        Message& message = diagnostics_.lint("unknown-prerequisite", name->span,
-                                             "book.yaml lists no chapter \"" + name->scalar + "\"");
-        const auto near = nearest(name->scalar, {book_.names.begin(), book_.names.end()});
-        if (!near.empty()) message.help("did you mean " + join_or(near) + "?");
-      } else if (index >= chapter_) {
-        diagnostics_.error("late-prerequisite", name->span,
-                           "a prerequisite comes earlier in reading order, this one does not");
-      }
+  void prerequisite(const YamlNode& name) {
+    const auto found = std::ranges::find(book_.names, name.scalar);
+    if (found == book_.names.end()) {
+      diagnostics_.lint("unknown-prerequisite", name.span, "book.yaml lists no chapter " + quoted(name.scalar))
+          .help(did_you_mean(name.scalar, {book_.names.begin(), book_.names.end()}));
+    } else if (static_cast<std::size_t>(found - book_.names.begin()) >= chapter_) {
+      diagnostics_.error("late-prerequisite", name.span,
+                         "a prerequisite comes earlier in reading order, this one does not");
     }
   }
 
@@ -92,33 +81,30 @@ class Checker {
     const auto listed = document_.front.list("tangles");
     std::string produced;
     for (const Fence& fence : document_.fences) {
-      const KeyValue* file = fence.role == Role::code ? fence.attributes.find("file") : nullptr;
+      const KeyValue* file = fence.file();
       if (!file) continue;
-      if (produced.find(file->value) == std::string::npos) produced += (produced.empty() ? "" : ", ") + file->value;
-      const bool found =
-          std::any_of(listed.begin(), listed.end(), [&](const YamlNode* node) { return node->scalar == file->value; });
-      if (!found && !continues(*file)) {
-        diagnostics_.lint("tangles-disagree", file->value_span, "this file is not in the chapter's \"tangles\"")
-            .help("the front matter lists the files that begin here: tangles: [" + produced + "]");
+      if (produced.find(file->value) == std::string::npos) {
+        produced += concat(produced.empty() ? "" : ", ", file->value);
       }
+      if (std::ranges::find(listed, file->value, &YamlNode::scalar) != listed.end() || continues(file->value)) continue;
+      diagnostics_.lint("tangles-disagree", file->value_span, "this file is not in the chapter's \"tangles\"")
+          .help("the front matter lists the files that begin here: tangles: [" + produced + "]");
     }
     for (const YamlNode* node : listed) {
-      const bool found = std::any_of(document_.fences.begin(), document_.fences.end(), [&](const Fence& fence) {
-        return fence.role == Role::code && fence.attributes.value("file") == node->scalar;
-      });
-      if (!found)
-        diagnostics_.lint("tangles-disagree", node->span, "no chunk of this chapter has file=\"" + node->scalar + "\"");
+      if (names_file(document_, node->scalar)) continue;
+      diagnostics_.lint("tangles-disagree", node->span, "no chunk of this chapter has file=" + quoted(node->scalar));
     }
   }
 
+  static bool names_file(const Document& document, std::string_view path) {
+    return std::ranges::any_of(document.fences,
+                               [&](const Fence& fence) { return fence.file() && fence.file()->value == path; });
+  }
+
   /// Whether an earlier chapter begins this file, so that it is continued or replaced here.
-  bool continues(const KeyValue& file) const {
-    for (std::size_t i = 0; i < chapter_; ++i) {
-      for (const Fence& fence : book_.chapters[i].fences) {
-        if (fence.role == Role::code && fence.attributes.value("file") == file.value) return true;
-      }
-    }
-    return false;
+  bool continues(std::string_view path) const {
+    return std::any_of(book_.chapters.begin(), book_.chapters.begin() + static_cast<std::ptrdiff_t>(chapter_),
+                       [&](const Document& document) { return names_file(document, path); });
   }
 
   const Book& book_;

@@ -1,7 +1,7 @@
 // Writes JSON text front to back.
 #pragma once
 
-#include <cstdint>
+#include <concepts>
 #include <string>
 #include <string_view>
 
@@ -11,53 +11,33 @@ namespace tangle {
 
 class Json {
  public:
-  Json& open(char bracket) {
-    separate();
-    text_ += bracket;
-    first_ = true;
-    return *this;
-  }
-  Json& close(char bracket) {
-    text_ += bracket;
-    first_ = false;
-    return *this;
-  }
-  Json& key(std::string_view name) {
-    separate();
-    append_json_string(text_, name);
-    text_ += ':';
-    first_ = true;
-    return *this;
-  }
-  Json& value(std::string_view text) {
-    separate();
-    append_json_string(text_, text);
-    return *this;
-  }
-  Json& value(std::int64_t number) {
-    separate();
-    text_ += std::to_string(number);
-    return *this;
-  }
-  Json& value(bool truth) {
-    separate();
-    text_ += truth ? "true" : "false";
-    return *this;
+  Json& open(char bracket) { return put({&bracket, 1}, true); }
+  Json& close(char bracket) { return put_here({&bracket, 1}, false); }
+  Json& key(std::string_view name) { return put(json_string(name) + ':', true); }
+  Json& value(std::string_view text) { return put(json_string(text), false); }
+  Json& value(const char* text) { return value(std::string_view(text)); }
+  Json& value(bool truth) { return put(truth ? "true" : "false", false); }
+  Json& value(std::integral auto number) { return put(std::to_string(number), false); }
+  template <class Value>
+  Json& field(std::string_view name, const Value& content) {
+    return key(name).value(content);
   }
   /// A line break between items, so that the text can be looked at and compared.
-  Json& line() {
-    separate();
-    text_ += '\n';
-    first_ = true;
-    return *this;
-  }
+  Json& line() { return put("\n", true); }
   std::string take() { return std::move(text_) + "\n"; }
 
  private:
-  void separate() {
+  /// Text after a comma, unless it is the first in its list; `first` says whether the next will be.
+  Json& put(std::string_view text, bool first) {
     if (!first_) text_ += ',';
-    first_ = false;
+    return put_here(text, first);
   }
+  Json& put_here(std::string_view text, bool first) {
+    text_ += text;
+    first_ = first;
+    return *this;
+  }
+
   std::string text_;
   bool first_ = true;
 };

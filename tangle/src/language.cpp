@@ -1,7 +1,6 @@
 #include "language.h"
 
 #include <array>
-#include <string>
 
 namespace tangle {
 namespace {
@@ -31,9 +30,12 @@ constexpr std::array<Family, 15> families = {{
 
 /// The family in whose `field` the word stands, or null.
 const Family* find(std::string_view Family::*field, std::string_view word) {
-  const std::string padded = " " + std::string(word) + " ";
   for (const Family& family : families) {
-    if ((family.*field).find(padded) != std::string_view::npos) return &family;
+    const std::string_view list = family.*field;
+    for (std::size_t at = list.find(word); at != std::string_view::npos; at = list.find(word, at + 1)) {
+      const std::size_t end = at + word.size();
+      if (at > 0 && list[at - 1] == ' ' && end < list.size() && list[end] == ' ') return &family;
+    }
   }
   return nullptr;
 }

@@ -1,81 +1,57 @@
 #include "output.h"
 
-#include <unistd.h>
-
-#include <array>
-#include <climits>
+#include <cctype>
+#include <filesystem>
+#include <utility>
 
 #include "language.h"
+#include "text.h"
 
 namespace tangle {
 namespace {
 
-std::string absolute(const std::string& path) {
-  if (path.starts_with('/')) return path;
-  std::array<char, PATH_MAX> folder{};
-  return ::getcwd(folder.data(), folder.size()) ? std::string(folder.data()) + "/" + path : path;
-}
+std::string absolute(const std::string& path) { return std::filesystem::absolute(path).string(); }
 
 /// Follows C++ text line by line and knows whether a directive may stand before the next line:
 /// not within a raw string, a block comment, or a line that a backslash continues.
 class Lexer {
  public:
-  bool between_lines() const { return !comment_ && raw_end_.empty() && !continued_; }
+  bool between_lines() const { return until_.empty() && !continued_; }
 
   void line(std::string_view text) {
-    std::size_t i = 0;
-    while (i < text.size()) i = step(text, i);
-    continued_ = raw_end_.empty() && text.ends_with('\\');
+    for (std::string_view rest = text; !rest.empty();) {
+      if (until_.empty()) rest.remove_prefix(token(text.substr(0, text.size() - rest.size()), rest));
+      if (until_.empty()) continue;
+      const std::size_t found = rest.find(until_);
+      rest.remove_prefix(found == std::string_view::npos ? rest.size() : found + std::exchange(until_, {}).size());
+    }
+    continued_ = text.ends_with('\\');
   }
 
  private:
-  /// Reads one token from `i` on and returns where the next begins.
-  std::size_t step(std::string_view text, std::size_t i) {
-    if (comment_) return until(text, i, "*/", comment_);
-    if (!raw_end_.empty()) {
-      bool inside = true;
-      const std::size_t next = until(text, i, raw_end_, inside);
-      if (!inside) raw_end_.clear();
-      return next;
-    }
-    const std::string_view rest = text.substr(i);
-    if (rest.starts_with("//")) return text.size();
+  /// The length of the token that `rest` begins with. Sets `until_` where it goes on until a mark, perhaps lines below.
+  std::size_t token(std::string_view before, std::string_view rest) {
+    const char last = before.empty() ? ' ' : before.back();
+    const bool in_name = std::isalnum(static_cast<unsigned char>(last)) || last == '_';
+    if (rest.starts_with("//")) return rest.size();
     if (rest.starts_with("/*")) {
-      comment_ = true;
-      return i + 2;
+      until_ = "*/";
+      return 2;
     }
-    if (rest.starts_with("R\"") && (i == 0 || !name(text[i - 1]) || encoding(text, i))) return raw(text, i);
-    if (rest[0] == '"' || (rest[0] == '\'' && (i == 0 || !name(text[i - 1])))) return quoted(text, i);
-    return i + 1;
+    if (rest.starts_with("R\"") && (!in_name || std::string_view("uUL8").find(last) != std::string_view::npos)) {
+      const std::size_t open = rest.find('(');
+      if (open == std::string_view::npos) return rest.size();
+      until_ = concat(')', rest.substr(2, open - 2), '"');
+      return open + 1;
+    }
+    if (rest[0] != '"' && (rest[0] != '\'' || in_name)) return 1;
+    std::size_t end = 1;
+    while (end < rest.size() && rest[end] != rest[0]) end += rest[end] == '\\' ? 2 : 1;
+    return std::min(end + 1, rest.size());
   }
 
-  static bool name(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  }
-  static bool encoding(std::string_view text, std::size_t i) {
-    return text[i - 1] == 'u' || text[i - 1] == 'U' || text[i - 1] == 'L' || text[i - 1] == '8';
-  }
-  static std::size_t until(std::string_view text, std::size_t i, std::string_view end, bool& inside) {
-    const std::size_t found = text.find(end, i);
-    inside = found == std::string_view::npos;
-    return inside ? text.size() : found + end.size();
-  }
-  std::size_t raw(std::string_view text, std::size_t i) {
-    const std::size_t open = text.find('(', i);
-    if (open == std::string_view::npos) return text.size();
-    raw_end_ = ")" + std::string(text.substr(i + 2, open - i - 2)) + "\"";
-    return open + 1;
-  }
-  static std::size_t quoted(std::string_view text, std::size_t i) {
-    const char mark = text[i];
-    for (++i; i < text.size() && text[i] != mark; ++i) {
-      if (text[i] == '\\') ++i;
-    }
-    return std::min(i + 1, text.size());
-  }
-
-  bool comment_ = false, continued_ = false;
-  std::string raw_end_;
+  std::string until_;  // the mark that ends the raw string or block comment we are in
+  bool continued_ = false;
 };
 
 std::string directive(std::uint32_t line, const std::string& path) {
@@ -91,23 +67,21 @@ std::string with_directives(const Program& program, const std::string& folder, c
   std::string out;
   Lexer lexer;
   std::string_view text = output.text;
-  std::size_t run = 0;
-  bool due = true;  // a directive is owed before the next line that may have one
+  auto run = output.map.begin();
+  bool due = false;  // a directive is owed before the next line that may have one
   for (std::uint32_t line = 1; !text.empty(); ++line) {
-    while (run + 1 < output.map.size() && output.map[run + 1].line <= line) {
-      ++run;
-      due = true;
-    }
-    if (due && lexer.between_lines() && !output.map.empty()) {
+    for (; run != output.map.end() && run->line <= line; ++run) due = true;
+    if (due && lexer.between_lines()) {
       const Origin origin = origin_of(program, output, line, 0);
       out += origin.document ? directive(origin.line, absolute(origin.document->source->path))
                              : directive(line, absolute(folder + "/" + output.path));
       due = false;
     }
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    lexer.line(text.substr(0, end));
-    out += text.substr(0, std::min(end + 1, text.size()));
-    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::string_view content = text.substr(0, text.find('\n'));
+    const std::size_t size = std::min(content.size() + 1, text.size());
+    lexer.line(content);
+    out += text.substr(0, size);
+    text.remove_prefix(size);
   }
   return out;
 }

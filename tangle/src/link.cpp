@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "language.h"
 #include "program.h"
@@ -22,7 +23,6 @@ class Linker {
     std::size_t fences = 0;
     for (const Document& document : book_.chapters) fences += document.fences.size();
     program_.by_id.reserve(fences);
-    program_.chunks.reserve(fences);
     for (std::uint32_t c = 0; c < program_.chapters; ++c) {
       for (std::uint32_t f = 0; f < book_.chapters[c].fences.size(); ++f) add({c, f});
     }
@@ -40,6 +40,10 @@ class Linker {
     std::uint32_t height = 0;  ///< of references below this chunk
   };
 
+  std::uint32_t index_of(const Chunk& chunk) const {
+    return static_cast<std::uint32_t>(&chunk - program_.chunks.data());
+  }
+
   void add(ChunkPart part) {
     const Fence& fence = program_.fence(part);
     if (fence.id().empty() || fence.role == Role::listing || fence.role == Role::table) return;
@@ -55,10 +59,10 @@ class Linker {
   }
 
   void nothing_to_change(const Fence& fence) {
-    const bool append = fence.append;
-    Message& message = diagnostics_.error(append ? "append-to-nothing" : "replace-nothing", fence.place(),
-                                          "no earlier chapter defines \"" + std::string(fence.id()) +
-                                              "\", so there is nothing to " + (append ? "append to" : "replace"));
+    const std::string_view verb = fence.append ? "append to" : "replace";
+    Message& message = diagnostics_.error(
+        fence.append ? "append-to-nothing" : "replace-nothing", fence.place(),
+        concat("no earlier chapter defines ", quoted(fence.id()), ", so there is nothing to ", verb));
     suggest(message, fence.id());
   }
 
@@ -67,11 +71,10 @@ class Linker {
     const Fence& fence = program_.fence(part);
     const Fence& first = program_.fence(chunk.parts.front());
     const bool same_chapter = chunk.parts.back().chapter == part.chapter;
-    const std::string id(fence.id());
     if (fence.role != chunk.role) {
       diagnostics_
           .error("duplicate-chunk", fence.place(),
-                 "\"" + id + "\" is already the id of a " + std::string(role_name(chunk.role)) + " chunk")
+                 concat(quoted(fence.id()), " is already the id of a ", role_name(chunk.role), " chunk"))
           .note(first.place(), "it is defined here");
       return false;
     }
@@ -80,15 +83,15 @@ class Linker {
           .note(first.info, "it begins in another language here");
     }
     if (fence.replace) return replaces(chunk, part);
-    if (chunk.role == Role::code ? same_chapter || fence.append : fence.append) return true;
-    const bool test = chunk.role == Role::test && same_chapter;
-    Message& message = diagnostics_.error(
-        test ? "duplicate-test" : "duplicate-chunk", fence.place(),
-        "\"" + id + "\" is already defined in " +
-            (same_chapter ? std::string("this chapter") : std::string(program_.document(chunk.parts.back()).name)));
-    message.note(first.place(), "it is defined here");
-    message.help(chunk.role == Role::code ? "say .append to continue it, .replace to supersede it, or choose another id"
-                                          : "choose another id, or say .append to continue it");
+    const bool code = chunk.role == Role::code;
+    if (fence.append || (code && same_chapter)) return true;
+    const std::string_view where = same_chapter ? "this chapter" : program_.document(chunk.parts.back()).name;
+    diagnostics_
+        .error(chunk.role == Role::test && same_chapter ? "duplicate-test" : "duplicate-chunk", fence.place(),
+               concat(quoted(fence.id()), " is already defined in ", where))
+        .note(first.place(), "it is defined here")
+        .help(code ? "say .append to continue it, .replace to supersede it, or choose another id"
+                   : "choose another id, or say .append to continue it");
     return false;
   }
 
@@ -104,7 +107,7 @@ class Linker {
   }
 
   void file_of(Chunk& chunk, const Fence& fence) {
-    const KeyValue* file = fence.role == Role::code ? fence.attributes.find("file") : nullptr;
+    const KeyValue* file = fence.file();
     if (!file || file->value.empty()) return;
     if (chunk.file.empty()) {
       if (chunk.parts.size() > 1) {
@@ -114,59 +117,48 @@ class Linker {
       chunk.file_span = file->value_span;
     } else if (chunk.file != file->value) {
       diagnostics_.error("second-file", file->value_span, "a chunk becomes one file")
-          .note(chunk.file_span, "this one is already called " + chunk.file);
+          .note(chunk.file_span, concat("this one is already called ", chunk.file));
     }
   }
 
   void references(std::uint32_t index) {
-    const Chunk& chunk = program_.chunks[index];
-    for (const ChunkPart part : chunk.parts) {
+    for (const ChunkPart part : program_.chunks[index].parts) {
       for (const Reference& reference : program_.fence(part).references) {
-        if (const Chunk* target = resolve(part, reference)) {
-          auto& users = program_.chunks[static_cast<std::size_t>(target - program_.chunks.data())].used_by;
-          if (users.empty() || users.back() != index) users.push_back(index);
+        const Chunk* target = program_.find(reference.id);
+        if (!target) {
+          suggest(diagnostics_.error("undefined-chunk", reference.span, "no chunk is called " + quoted(reference.id)),
+                  reference.id);
+          continue;
         }
+        check_use(program_.fence(part), part.chapter, reference, *target);
+        auto& users = program_.chunks[index_of(*target)].used_by;
+        if (users.empty() || users.back() != index) users.push_back(index);
       }
     }
   }
 
-  const Chunk* resolve(ChunkPart part, const Reference& reference) {
-    const Fence& fence = program_.fence(part);
-    const Chunk* target = program_.find(reference.id);
-    if (!target) {
-      undefined(reference);
-      return nullptr;
-    }
-    const Fence& first = program_.fence(target->parts.front());
-    const std::string id(reference.id);
-    if (target->role != Role::code) {
+  void check_use(const Fence& fence, std::uint32_t chapter, const Reference& reference, const Chunk& used) {
+    const Fence& first = program_.fence(used.parts.front());
+    const std::string id = quoted(reference.id);
+    if (used.role != Role::code) {
       diagnostics_
-          .error(
-              "not-woven", reference.span,
-              "\"" + id + "\" is a " + std::string(role_name(target->role)) + " chunk, which is not woven into others")
+          .error("not-woven", reference.span,
+                 concat(id, " is a ", role_name(used.role), " chunk, which is not woven into others"))
           .note(first.place(), "it is defined here");
-    } else if (target->parts.front().chapter > part.chapter) {
+    } else if (used.parts.front().chapter > chapter) {
       diagnostics_
           .error("later-chapter", reference.span,
-                 "\"" + id + "\" is defined in a later chapter, so the program would not build at the end of this one")
+                 id + " is defined in a later chapter, so the program would not build at the end of this one")
           .note(first.place(), "it is first defined here");
     } else if (family(first.language) != family(fence.language)) {
       diagnostics_
           .error("language-mismatch", reference.span,
-                 "a " + std::string(first.language) + " chunk in a " + std::string(fence.language) + " one")
+                 concat("a ", first.language, " chunk in a ", fence.language, " one"))
           .note(first.info, "it is defined here");
-    } else if (!target->file.empty()) {
-      diagnostics_
-          .error("root-used", reference.span, "\"" + id + "\" is a file of its own and cannot be woven in as well")
-          .note(target->file_span, "it becomes this file");
+    } else if (!used.file.empty()) {
+      diagnostics_.error("root-used", reference.span, id + " is a file of its own and cannot be woven in as well")
+          .note(used.file_span, "it becomes this file");
     }
-    return target;
-  }
-
-  void undefined(const Reference& reference) {
-    Message& message = diagnostics_.error("undefined-chunk", reference.span,
-                                          "no chunk is called \"" + std::string(reference.id) + "\"");
-    suggest(message, reference.id);
   }
 
   void suggest(Message& message, std::string_view id) {
@@ -178,7 +170,7 @@ class Linker {
     for (const std::string_view near : nearest(id, ids)) {
       const Chunk* chunk = program_.find(near);
       if (chunk->parts.empty()) continue;
-      message.note(program_.fence(chunk->parts.front()).place(), "did you mean \"" + std::string(near) + "\"?");
+      message.note(program_.fence(chunk->parts.front()).place(), "did you mean " + quoted(near) + "?");
     }
   }
 
@@ -186,9 +178,9 @@ class Linker {
     for (const Chunk& chunk : program_.chunks) {
       if (chunk.role != Role::code || !chunk.file.empty() || !chunk.used_by.empty()) continue;
       const Fence& first = program_.fence(chunk.parts.front());
-      if (first.faulty || first.attributes.find("file")) continue;
-      diagnostics_.error("unused-chunk", first.place(), "nothing uses the chunk \"" + std::string(chunk.id) + "\"")
-          .help("refer to it with a line <<" + std::string(chunk.id) + ">>, give it file=, or make it a .sketch");
+      if (first.faulty || first.file()) continue;
+      diagnostics_.error("unused-chunk", first.place(), "nothing uses the chunk " + quoted(chunk.id))
+          .help(concat("refer to it with a line <<", chunk.id, ">>, give it file=, or make it a .sketch"));
     }
   }
 
@@ -202,15 +194,14 @@ class Linker {
       const Fence& fence = program_.fence(chunk.parts[p]);
       below.bytes += fence.body.end - fence.body.begin;
       for (const Reference& reference : fence.references) {
-        const auto found = program_.by_id.find(reference.id);
-        if (found == program_.by_id.end()) continue;
+        const Chunk* target = program_.find(reference.id);
+        if (!target) continue;
         path_.push_back({index, &reference});
-        enter(found->second, below);
+        enter(index_of(*target), below);
         path_.pop_back();
       }
     }
-    if (below.bytes > largest && !told_large_) {
-      told_large_ = true;
+    if (below.bytes > largest && !std::exchange(told_large_, true)) {
       diagnostics_.error("too-large", program_.fence(chunk.parts.front()).place(),
                          "this chunk expands to more than 64 MiB");
     }
@@ -224,24 +215,20 @@ class Linker {
     if (path_.size() <= deepest) visit(target);
     below.bytes += state_[target].bytes;
     below.height = std::max(below.height, state_[target].height + 1);
-    if ((below.height > deepest || path_.size() > deepest) && !told_deep_) {
-      told_deep_ = true;
+    if ((below.height > deepest || path_.size() > deepest) && !std::exchange(told_deep_, true)) {
       diagnostics_.error("too-deep", path_.back().reference->span,
                          "references are nested more than " + std::to_string(deepest) + " deep here");
     }
   }
 
   void cycle(std::uint32_t target) {
-    std::size_t from = path_.size();
-    while (from > 0 && path_[from - 1].chunk != target) --from;
-    if (from == 0) return;
-    const Hop& first = path_[from - 1];
-    Message& message =
-        diagnostics_.error("cycle", first.reference->span,
-                           "the chunk \"" + std::string(program_.chunks[target].id) + "\" contains itself");
-    for (std::size_t i = from - 1; i < path_.size(); ++i) {
-      message.note(path_[i].reference->span, "\"" + std::string(program_.chunks[path_[i].chunk].id) + "\" uses \"" +
-                                                 std::string(path_[i].reference->id) + "\" here");
+    const auto first = std::ranges::find(path_, target, &Hop::chunk);
+    if (first == path_.end()) return;
+    Message& message = diagnostics_.error("cycle", first->reference->span,
+                                          concat("the chunk ", quoted(program_.chunks[target].id), " contains itself"));
+    for (auto hop = first; hop != path_.end(); ++hop) {
+      message.note(hop->reference->span,
+                   concat(quoted(program_.chunks[hop->chunk].id), " uses ", quoted(hop->reference->id), " here"));
     }
   }
 

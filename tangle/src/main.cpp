@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
+#include <span>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -62,19 +62,20 @@ int usage_error(const std::string& words) {
   return 2;
 }
 
-/// Options that take a value, as `--name VALUE` or `--name=VALUE`.
-std::string* value_option(Options& options, std::string_view name) {
-  if (name == "--book") return &options.book;
-  if (name == "--out") return &options.out;
-  if (name == "--until") return &options.until;
-  if (name == "--lines") return &options.lines;
-  if (name == "--map") return &options.map;
-  if (name == "--book-json") return &options.book_json;
-  if (name == "--output") return &options.output;
-  return nullptr;
-}
+struct ValueOption {
+  std::string_view name;
+  std::string Options::*value;
+};
 
-bool flag_option(Options& options, std::string_view name) {
+/// Options that take a value, as `--name VALUE` or `--name=VALUE`.
+constexpr std::array value_options = {
+    ValueOption{"--book", &Options::book},     ValueOption{"--out", &Options::out},
+    ValueOption{"--until", &Options::until},   ValueOption{"--lines", &Options::lines},
+    ValueOption{"--map", &Options::map},       ValueOption{"--book-json", &Options::book_json},
+    ValueOption{"--output", &Options::output}, ValueOption{"--format", &Options::format_name},
+};
+
+bool set_flag(Options& options, std::string_view name) {
   if (name == "--json") options.json = true;
   else if (name == "--cmake") options.cmake = true;
   else if (name == "--quiet") options.quiet = true;
@@ -85,29 +86,32 @@ bool flag_option(Options& options, std::string_view name) {
 }
 
 /// Returns what is wrong, or an empty string.
-std::string parse(int count, char** words, Options& options) {
-  std::string format = "gcc";
-  for (int i = 1; i < count; ++i) {
+std::string parse(std::span<char*> words, Options& options) {
+  for (std::size_t i = 1; i < words.size(); ++i) {
     const std::string_view word = words[i];
     const std::string_view name = word.substr(0, word.find('='));
-    std::string* value = name == "--format" ? &format : value_option(options, name);
-    if (value) {
-      if (name.size() < word.size()) *value = word.substr(name.size() + 1);
-      else if (i + 1 < count) *value = words[++i];
-      else return std::string(name) + " needs a value";
-      if (value->empty()) return std::string(name) + " is empty";
+    const auto option = std::ranges::find(value_options, name, &ValueOption::name);
+    if (option != value_options.end()) {
+      std::string& value = options.*option->value;
+      if (name.size() < word.size()) value = word.substr(name.size() + 1);
+      else if (i + 1 < words.size()) value = words[++i];
+      else return concat(name, " needs a value");
+      if (value.empty()) return concat(name, " is empty");
     } else if (word.starts_with("--")) {
-      if (!flag_option(options, word)) return "unknown option " + printable(word);
+      if (!set_flag(options, word)) return "unknown option " + printable(word);
     } else if (options.command.empty()) {
       options.command = word;
     } else {
       options.words.emplace_back(word);
     }
   }
+  for (std::string* folder : {&options.book, &options.out}) {
+    while (folder->size() > 1 && folder->ends_with('/')) folder->pop_back();
+  }
   if (!options.lines.empty() && options.lines != "book") return "--lines is \"book\" or not given";
-  if (format == "json") options.format = MessageFormat::json;
-  else if (format == "github") options.format = MessageFormat::github;
-  else if (format != "gcc") return "--format is gcc, json or github";
+  if (options.format_name == "json") options.format = MessageFormat::json;
+  else if (options.format_name == "github") options.format = MessageFormat::github;
+  else if (options.format_name != "gcc") return "--format is gcc, json or github";
   return {};
 }
 
@@ -116,40 +120,35 @@ void prepare_heap() {
 #ifdef __GLIBC__
   constexpr std::size_t huge_page = 2u << 20;
   constexpr std::size_t heap = 12u << 20;
-  ::mallopt(M_TOP_PAD, static_cast<int>(heap));
   ::mallopt(M_TRIM_THRESHOLD, static_cast<int>(2 * heap));
-  ::mallopt(M_MMAP_THRESHOLD, static_cast<int>(heap));
-  void* top = std::malloc(huge_page);  // more than there is, so that the heap grows by all of `heap`
-  const std::size_t address = reinterpret_cast<std::size_t>(top);
-  const std::size_t begin = (address + huge_page - 1) / huge_page * huge_page;
-  std::free(top);
-  static const std::unique_ptr<char[]> below(new char[begin - address + 1]);  // what follows is aligned
-  ::madvise(reinterpret_cast<void*>(begin), heap - huge_page, MADV_HUGEPAGE);
+  ::mallopt(M_MMAP_THRESHOLD, static_cast<int>(2 * heap));
+  char* all = static_cast<char*>(std::malloc(heap));  // so the heap grows by all of it, and nothing in it is touched
+  const std::size_t gap = (huge_page - reinterpret_cast<std::size_t>(all) % huge_page) % huge_page;
+  ::madvise(all + gap, heap - huge_page, MADV_HUGEPAGE);
+  std::free(all);
+  static const std::unique_ptr<char[]> unused(new char[gap]);  // what follows begins with a large page
 #endif
 }
 
-int run(int count, char** words) {
-  Options options;
-  for (int i = 1; i < count; ++i) {
-    if (std::strcmp(words[i], "--help") == 0 || std::strcmp(words[i], "-h") == 0) {
-      usage(stdout);
-      return 0;
-    }
+int run(std::span<char*> words) {
+  const auto asks = [](std::string_view word) { return word == "--help" || word == "-h"; };
+  if (std::any_of(words.begin() + 1, words.end(), asks)) {
+    usage(stdout);
+    return 0;
   }
-  const std::string wrong = parse(count, words, options);
+  Options options;
+  const std::string wrong = parse(words, options);
   if (!wrong.empty()) return usage_error(wrong);
   if (options.command.empty()) {
     usage(stderr);
     return 2;
   }
-  const auto found = std::find_if(commands.begin(), commands.end(),
-                                  [&](const Command& command) { return command.name == options.command; });
+  const auto found = std::ranges::find(commands, options.command, &Command::name);
   if (found != commands.end()) return found->run(options);
-  std::vector<std::string_view> names;
-  for (const Command& command : commands) names.push_back(command.name);
-  const auto near = nearest(options.command, names);
-  return usage_error("there is no command \"" + printable(options.command) + "\"" +
-                     (near.empty() ? "" : "; did you mean " + join_or(near) + "?"));
+  std::vector<std::string_view> names(commands.size());
+  std::ranges::transform(commands, names.begin(), &Command::name);
+  const std::string near = did_you_mean(options.command, names);
+  return usage_error("there is no command " + quoted(printable(options.command)) + (near.empty() ? "" : "; " + near));
 }
 
 }  // namespace
@@ -157,5 +156,5 @@ int run(int count, char** words) {
 
 int main(int count, char** words) {
   tangle::prepare_heap();
-  return tangle::run(count, words);
+  return tangle::run({words, static_cast<std::size_t>(count)});
 }

@@ -16,7 +16,6 @@ struct Options {
   std::string command;
   std::string book = "book";
   std::string out = "generated";
-  bool out_given = false;
   std::string until;      ///< a chapter; empty: all of them
   std::string lines;      ///< "book": write #line directives
   std::string map;        ///< also write the source map to this file
@@ -24,6 +23,7 @@ struct Options {
   std::string output;     ///< where a command's text goes; empty: standard output
   bool json = false, cmake = false, quiet = false;
   bool since_emit = false;  ///< stitch: the files were edited after the last emit, whatever git says
+  std::string format_name = "gcc";
   MessageFormat format = MessageFormat::gcc;
   std::vector<std::string> words;  ///< what is no option
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,8 @@ struct Output {
   Span place;                 ///< where its name is written, for messages
   std::string text;
   SourceMap map;
+
+  std::uint32_t lines() const { return map.empty() ? 0 : map.back().line + map.back().lines - 1; }
 };
 
 /// A place in a chapter that an output line came from.
@@ -69,7 +72,7 @@ void test_file(const Program& program, Output& output, const std::vector<std::ui
 std::string outputs_cmake(const Program& program, const std::vector<Output>& outputs);
 
 /// The paths of all files that an `outputs.cmake` lists; those that could not be outputs are left out.
-std::vector<std::string> listed_files(std::string_view outputs_cmake);
+std::set<std::string> listed_files(std::string_view outputs_cmake);
 
 /// Why `path` cannot name an output, or an empty string.
 std::string path_objection(std::string_view path);

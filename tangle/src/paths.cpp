@@ -43,17 +43,13 @@ class Registry {
     if (fresh || (!file && !other.file && other.path == path)) return;
     if (told_ == &output) return;
     told_ = &output;
-    const std::string quoted = "\"" + output.path + "\"";
-    if (other.path != path) {
-      diagnostics_.error("case-collision", output.place, quoted + " differs in case alone from another path")
-          .note(other.output->place, "the other is \"" + other.output->path + "\"");
-    } else if (file && other.file) {
-      diagnostics_.error("duplicate-file", output.place, "two chunks become the file " + quoted)
-          .note(other.output->place, "the other is here");
-    } else {
-      diagnostics_.error("duplicate-file", output.place, "\"" + std::string(path) + "\" is a file and a folder")
-          .note(other.output->place, "the other is here");
-    }
+    const bool same = other.path == path;
+    diagnostics_
+        .error(same ? "duplicate-file" : "case-collision", output.place,
+               !same                ? quoted(output.path) + " differs in case alone from another path"
+               : file && other.file ? "two chunks become the file " + quoted(output.path)
+                                    : quoted(path) + " is a file and a folder")
+        .note(other.output->place, same ? "the other is here" : "the other is " + quoted(other.output->path));
   }
 
   Diagnostics& diagnostics_;
@@ -73,7 +69,7 @@ std::string path_objection(std::string_view path) {
     const std::size_t end = std::min(path.find('/', begin), path.size());
     const std::string_view name = path.substr(begin, end - begin);
     if (name.empty()) return "a name in it is empty";
-    if (name == "." || name == "..") return "\"" + std::string(name) + "\" is not allowed in it";
+    if (name == "." || name == "..") return quoted(name) + " is not allowed in it";
     if (name.front() == '-') return "a name in it begins with a hyphen";
     begin = end + 1;
   }

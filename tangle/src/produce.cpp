@@ -4,6 +4,7 @@
 #include "expand.h"
 #include "language.h"
 #include "output.h"
+#include "text.h"
 
 namespace tangle {
 namespace {
@@ -18,70 +19,63 @@ class Producer {
       tests(c);
       expected(c);
     }
-    const auto by_path = [](const Output& a, const Output& b) { return a.path < b.path; };
-    std::stable_sort(outputs_.begin(), outputs_.end(), by_path);
-    Output list;
+    std::ranges::stable_sort(outputs_, {}, &Output::path);
+    Output& list = outputs_.emplace_back();
     list.kind = OutputKind::list;
     list.path = "outputs.cmake";
-    outputs_.push_back(std::move(list));
     check_paths(outputs_, diagnostics_);
-    outputs_.back().text = outputs_cmake(program_, outputs_);
+    list.text = outputs_cmake(program_, outputs_);
     return std::move(outputs_);
   }
 
  private:
-  const Fence& first(const Chunk& chunk) const { return program_.fence(chunk.parts[chunk.first_live]); }
-
   Output& add(OutputKind kind, std::string path, const Chunk& chunk) {
     Output& output = outputs_.emplace_back();
     output.kind = kind;
     output.path = std::move(path);
     output.id = chunk.id;
     output.chapter = chunk.parts.front().chapter;
-    output.place = first(chunk).place();
+    output.place = program_.head(chunk).place();
     return output;
   }
 
   void root_of(std::uint32_t index) {
     const Chunk& chunk = program_.chunks[index];
-    const std::string id(chunk.id);
-    const std::string ending = is_cuda(first(chunk).language) ? ".cu" : ".cpp";
-    if (chunk.role == Role::code && !chunk.file.empty()) {
-      Output& output = add(OutputKind::source, chunk.file, chunk);
-      output.place = chunk.file_span;
-      whole(output, index);
-    }
-    if (chunk.role == Role::example) whole(add(OutputKind::example, "examples/" + id + ending, chunk), index);
-    if (chunk.role == Role::fail) whole(add(OutputKind::fail, "fail/" + id + ending, chunk), index);
-    if (chunk.role == Role::bench) bench(index, ending);
-    if (chunk.role == Role::exercise) exercise(index, ending);
-    if (chunk.role == Role::solution) target(chunk, Role::exercise, "missing-exercise");
+    const std::string name = std::string(chunk.id) + ending(chunk);
+    if (!chunk.file.empty()) whole(index, OutputKind::source, std::string(chunk.file)).place = chunk.file_span;
+    if (chunk.role == Role::example) whole(index, OutputKind::example, "examples/" + name);
+    if (chunk.role == Role::fail) whole(index, OutputKind::fail, "fail/" + name);
+    if (chunk.role == Role::bench) bench(index);
+    if (chunk.role == Role::exercise) exercise(index);
+    if (chunk.role == Role::solution) needs_exercise(program_.head(chunk));
   }
 
-  void whole(Output& output, std::uint32_t index) {
+  std::string ending(const Chunk& chunk) const { return is_cuda(program_.head(chunk).language) ? ".cu" : ".cpp"; }
+
+  /// A chunk that is a file by itself.
+  Output& whole(std::uint32_t index, OutputKind kind, std::string path) {
+    Output& output = add(kind, std::move(path), program_.chunks[index]);
     if (!diagnostics_.failed()) Expander(program_, output).root(index);
+    return output;
   }
 
-  void bench(std::uint32_t index, const std::string& ending) {
+  void bench(std::uint32_t index) {
     const Chunk& chunk = program_.chunks[index];
-    const KeyValue* name = first(chunk).attributes.find("bench");
+    const KeyValue* name = program_.head(chunk).attributes.find("bench");
     if (!name) return;
-    Output& output = add(OutputKind::bench, "bench/" + name->value + ending, chunk);
+    Output& output = whole(index, OutputKind::bench, concat("bench/", name->value, ending(chunk)));
     output.id = name->value;
     output.place = name->value_span;
-    whole(output, index);
   }
 
-  /// The chunk that `of=` names; an error when it is not there or has another role.
-  const Chunk* target(const Chunk& chunk, Role role, std::string_view code) {
-    const KeyValue* of = first(chunk).attributes.find("of");
-    if (!of) return nullptr;
-    const Chunk* found = program_.find(of->value);
-    if (found && found->role == role) return found;
-    Message& message = diagnostics_.error(
-        code, of->value_span, "there is no ." + std::string(role_name(role)) + " chunk \"" + of->value + "\"");
+  /// Refuses an `of=` that names no exercise.
+  void needs_exercise(const Fence& fence) {
+    const KeyValue* of = fence.attributes.find("of");
+    const Chunk* found = of ? program_.find(of->value) : nullptr;
+    if (!of || (found && found->role == Role::exercise)) return;
+    Message& message = diagnostics_.error("missing-exercise", of->value_span,
+                                          concat("there is no .exercise chunk ", quoted(of->value)));
     if (found) message.note(program_.fence(found->parts.front()).place(), "this is a chunk of another kind");
-    return nullptr;
   }
 
   /// The chunks of a role whose `of=` names `id`.
@@ -89,34 +83,37 @@ class Producer {
     std::vector<std::uint32_t> out;
     for (std::uint32_t i = 0; i < program_.chunks.size(); ++i) {
       const Chunk& chunk = program_.chunks[i];
-      if (chunk.role == role && first(chunk).attributes.value("of") == id) out.push_back(i);
+      if (chunk.role == role && program_.head(chunk).attributes.value("of") == id) out.push_back(i);
     }
     return out;
   }
 
-  void exercise(std::uint32_t index, const std::string& ending) {
+  void exercise(std::uint32_t index) {
     const Chunk& chunk = program_.chunks[index];
     const auto solutions = companions(Role::solution, chunk.id);
     const auto tests = companions(Role::test, chunk.id);
     if (solutions.size() != 1) {
       Message& message = diagnostics_.error(
-          "missing-solution", first(chunk).place(),
+          "missing-solution", program_.head(chunk).place(),
           solutions.empty() ? "this exercise has no .solution" : "this exercise has more than one .solution");
-      for (const std::uint32_t other : solutions) message.note(first(program_.chunks[other]).place(), "one is here");
+      for (const std::uint32_t other : solutions)
+        message.note(program_.head(program_.chunks[other]).place(), "one is here");
     }
     if (tests.empty()) {
       diagnostics_
-          .error("missing-test", first(chunk).place(), "this exercise has no .test that could tell right from wrong")
-          .help("add a chunk {#… .test of=\"" + std::string(chunk.id) + "\"}");
+          .error("missing-test", program_.head(chunk).place(),
+                 "this exercise has no .test that could tell right from wrong")
+          .help(concat("add a chunk {#… .test of=", quoted(chunk.id), "}"));
     }
     if (diagnostics_.failed()) return;
-    const std::string_view ns = first(chunk).attributes.value("ns");
-    const std::string stem = "exercises/" + std::string(chunk.id);
-    std::vector<std::uint32_t> chunks{index};
-    chunks.insert(chunks.end(), tests.begin(), tests.end());
-    test_file(program_, add(OutputKind::exercise, stem + "_stub" + ending, chunk), chunks, ns);
-    chunks.front() = solutions.front();
-    test_file(program_, add(OutputKind::solution, stem + "_solution" + ending, chunk), chunks, ns);
+    const auto variant = [&](OutputKind kind, std::string_view suffix, std::uint32_t tried) {
+      std::vector<std::uint32_t> chunks{tried};
+      chunks.insert(chunks.end(), tests.begin(), tests.end());
+      Output& output = add(kind, concat("exercises/", chunk.id, suffix, ending(chunk)), chunk);
+      test_file(program_, output, chunks, program_.head(chunk).attributes.value("ns"));
+    };
+    variant(OutputKind::exercise, "_stub", index);
+    variant(OutputKind::solution, "_solution", solutions.front());
   }
 
   /// The test files of a chapter: one for C++, one for CUDA where it has such tests.
@@ -127,19 +124,19 @@ class Producer {
       const auto index = program_.by_id.find(fence.id())->second;
       const Chunk& chunk = program_.chunks[index];
       if (chunk.role != Role::test || chunk.parts.front().chapter != chapter) continue;
-      auto& list = is_cuda(first(chunk).language) ? cuda : cpp;
-      if (std::find(list.begin(), list.end(), index) != list.end()) continue;
-      if (!fence.attributes.find("of")) list.push_back(index);
-      else target(chunk, Role::exercise, "missing-exercise");
+      auto& list = is_cuda(program_.head(chunk).language) ? cuda : cpp;
+      if (std::ranges::find(list, index) != list.end()) continue;
+      if (!program_.head(chunk).attributes.find("of")) list.push_back(index);
+      else needs_exercise(program_.head(chunk));
     }
     test_output(chapter, cpp, "_test.cpp");
     test_output(chapter, cuda, "_test.cu");
   }
 
-  void test_output(std::uint32_t chapter, const std::vector<std::uint32_t>& chunks, const std::string& ending) {
+  void test_output(std::uint32_t chapter, const std::vector<std::uint32_t>& chunks, std::string_view ending) {
     if (chunks.empty()) return;
     const std::string_view name = program_.book->chapters[chapter].name;
-    Output& output = add(OutputKind::test, "tests/" + std::string(name) + ending, program_.chunks[chunks.front()]);
+    Output& output = add(OutputKind::test, concat("tests/", name, ending), program_.chunks[chunks.front()]);
     output.id = name;
     if (!diagnostics_.failed()) test_file(program_, output, chunks);
   }
@@ -151,10 +148,10 @@ class Producer {
       if (!of) continue;
       const Chunk* chunk = program_.find(of->value);
       if (!chunk || chunk->role != Role::example) {
-        diagnostics_.error("missing-example", of->value_span, "there is no .example chunk \"" + of->value + "\"");
+        diagnostics_.error("missing-example", of->value_span, "there is no .example chunk " + quoted(of->value));
         continue;
       }
-      Output& output = add(OutputKind::expected, "examples/" + std::string(chunk->id) + ".out", *chunk);
+      Output& output = add(OutputKind::expected, concat("examples/", chunk->id, ".out"), *chunk);
       output.place = fence.place();
       Expander(program_, output).listing(fence);
     }

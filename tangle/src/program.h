@@ -28,7 +28,7 @@ struct Chunk {
   std::vector<ChunkPart> parts;        ///< in reading order, superseded ones included
   std::uint32_t first_live = 0;        ///< parts before this one were replaced by a later chapter
   std::uint64_t bytes = 0;             ///< about how long it is when expanded, titles and indentation not counted
-  std::string file;                    ///< output path of a root, or empty
+  std::string_view file;               ///< output path of a root, or empty
   Span file_span;                      ///< where the path is written
   std::vector<std::uint32_t> used_by;  ///< chunks that hold a reference to this one, without repeats
 };
@@ -41,6 +41,8 @@ struct Program {
 
   const Fence& fence(ChunkPart part) const { return book->chapters[part.chapter].fences[part.fence]; }
   const Document& document(ChunkPart part) const { return book->chapters[part.chapter]; }
+  /// The first fence of a chunk that counts.
+  const Fence& head(const Chunk& chunk) const { return fence(chunk.parts[chunk.first_live]); }
   const Chunk* find(std::string_view id) const {
     const auto found = by_id.find(id);
     return found == by_id.end() ? nullptr : &chunks[found->second];

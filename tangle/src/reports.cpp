@@ -1,4 +1,5 @@
 // `tangle list`, `graph`, `book-json`: what there is, for people and programs.
+#include <algorithm>
 #include <cstdio>
 #include <set>
 
@@ -12,12 +13,10 @@ std::string list_json(const Session& session) {
   Json json;
   json.open('[');
   for (const Output& output : session.outputs) {
-    json.line().open('{').key("path").value(output.path).key("kind").value(kind_name(output.kind));
-    json.key("lines").value(
-        std::int64_t(output.map.empty() ? 0 : output.map.back().line + output.map.back().lines - 1));
-    json.key("bytes").value(static_cast<std::int64_t>(output.text.size()));
+    json.line().open('{').field("path", output.path).field("kind", kind_name(output.kind));
+    json.field("lines", output.lines()).field("bytes", output.text.size());
     if (output.kind != OutputKind::list) {
-      json.key("chapter").value(session.book.chapters[output.chapter].name).key("id").value(output.id);
+      json.field("chapter", session.book.chapters[output.chapter].name).field("id", output.id);
     }
     json.close('}');
   }
@@ -30,37 +29,33 @@ std::string list_text(const Session& session) {
     std::string files;
     for (const Output& output : session.outputs) {
       if (output.kind == OutputKind::list || output.chapter != c) continue;
-      const std::uint32_t lines = output.map.empty() ? 0 : output.map.back().line + output.map.back().lines - 1;
-      files += "  " + output.path + "  " + std::string(kind_name(output.kind)) + ", " + std::to_string(lines) +
-               (lines == 1 ? " line\n" : " lines\n");
+      files += concat("  ", output.path, "  ", kind_name(output.kind), ", ", std::to_string(output.lines()),
+                      output.lines() == 1 ? " line\n" : " lines\n");
     }
-    if (!files.empty()) out += std::string(session.book.chapters[c].name) + "\n" + files;
+    if (!files.empty()) out += concat(session.book.chapters[c].name, '\n', files);
   }
   return out;
 }
 
 struct Graph {
-  struct Node {
-    std::string id, label;
-  };
-  std::string name;
-  std::vector<Node> nodes;
-  std::set<std::pair<std::string, std::string>> edges;  ///< from what is needed to what needs it
+  std::string_view name;
+  std::vector<std::pair<std::string_view, std::string_view>> nodes;  ///< id and label
+  std::set<std::pair<std::string_view, std::string_view>> edges;     ///< from what is needed to what needs it
 };
 
 Graph chapter_graph(const Session& session) {
   Graph graph{"chapters", {}, {}};
-  std::set<std::string_view> known;
-  for (const Document& chapter : session.book.chapters) known.insert(chapter.name);
+  const auto& names = session.book.names;
+  const auto add = [&](std::string_view from, std::string_view to, std::string_view other) {
+    if (std::ranges::find(names, other) != names.end()) graph.edges.emplace(from, to);
+  };
   for (const Document& chapter : session.book.chapters) {
     const std::string_view title = chapter.front.text("title");
-    graph.nodes.push_back({std::string(chapter.name), std::string(title.empty() ? chapter.name : title)});
+    graph.nodes.emplace_back(chapter.name, title.empty() ? chapter.name : title);
     for (const YamlNode* before : chapter.front.list("prerequisites")) {
-      if (known.count(before->scalar)) graph.edges.emplace(before->scalar, chapter.name);
+      add(before->scalar, chapter.name, before->scalar);
     }
-    for (const YamlNode* after : chapter.front.list("unlocks")) {
-      if (known.count(after->scalar)) graph.edges.emplace(chapter.name, after->scalar);
-    }
+    for (const YamlNode* after : chapter.front.list("unlocks")) add(chapter.name, after->scalar, after->scalar);
   }
   return graph;
 }
@@ -68,45 +63,44 @@ Graph chapter_graph(const Session& session) {
 Graph chunk_graph(const Session& session) {
   Graph graph{"chunks", {}, {}};
   for (const Chunk& chunk : session.program.chunks) {
-    graph.nodes.push_back({std::string(chunk.id), chunk.file.empty() ? std::string(chunk.id) : chunk.file});
-    for (const std::uint32_t user : chunk.used_by) {
-      graph.edges.emplace(std::string(chunk.id), std::string(session.program.chunks[user].id));
-    }
+    graph.nodes.emplace_back(chunk.id, chunk.file.empty() ? chunk.id : chunk.file);
+    for (const std::uint32_t user : chunk.used_by) graph.edges.emplace(chunk.id, session.program.chunks[user].id);
   }
   return graph;
 }
 
 std::string as_dot(const Graph& graph) {
-  std::string out = "digraph " + graph.name + " {\n  rankdir=LR;\n  node [shape=box];\n";
-  const auto quoted = [](std::string_view text) {
-    std::string word;
-    append_json_string(word, text);
-    return word;
-  };
-  for (const auto& node : graph.nodes) out += "  " + quoted(node.id) + " [label=" + quoted(node.label) + "];\n";
-  for (const auto& [from, to] : graph.edges) out += "  " + quoted(from) + " -> " + quoted(to) + ";\n";
+  std::string out = concat("digraph ", graph.name, " {\n  rankdir=LR;\n  node [shape=box];\n");
+  for (const auto& [id, label] : graph.nodes)
+    out += concat("  ", json_string(id), " [label=", json_string(label), "];\n");
+  for (const auto& [from, to] : graph.edges) out += concat("  ", json_string(from), " -> ", json_string(to), ";\n");
   return out + "}\n";
 }
 
 std::string as_json(const Graph& graph) {
   Json json;
-  json.open('{').key("name").value(graph.name).key("nodes").open('[');
-  for (const auto& node : graph.nodes) {
-    json.line().open('{').key("id").value(node.id).key("label").value(node.label).close('}');
-  }
+  json.open('{').field("name", graph.name).key("nodes").open('[');
+  for (const auto& [id, label] : graph.nodes) json.line().open('{').field("id", id).field("label", label).close('}');
   json.close(']').key("edges").open('[');
   for (const auto& [from, to] : graph.edges) json.line().open('[').value(from).value(to).close(']');
   return json.close(']').close('}').take();
 }
 
+/// Prints what `text` makes of the linked book.
+template <class Text>
+int print_about(const Options& options, const Text& text) {
+  Session session;
+  const bool whole = session.load(options);
+  const int code = session.report(options);
+  return whole ? print(options, text(session)) : code;
+}
+
 }  // namespace
 
 int run_list(const Options& options) {
-  Session session;
-  if (!session.load(options)) return session.report(options);
-  session.report(options);
-  if (options.cmake) return print(options, session.outputs.back().text);
-  return print(options, options.json ? list_json(session) : list_text(session));
+  return print_about(options, [&](const Session& session) {
+    return options.cmake ? session.outputs.back().text : options.json ? list_json(session) : list_text(session);
+  });
 }
 
 int run_graph(const Options& options) {
@@ -115,18 +109,14 @@ int run_graph(const Options& options) {
     std::fprintf(stderr, "tangle: graph draws \"chapters\" or \"chunks\", not \"%s\"\n", what.c_str());
     return 2;
   }
-  Session session;
-  if (!session.load(options)) return session.report(options);
-  session.report(options);
-  const Graph graph = what == "chapters" ? chapter_graph(session) : chunk_graph(session);
-  return print(options, options.json ? as_json(graph) : as_dot(graph));
+  return print_about(options, [&](const Session& session) {
+    const Graph graph = what == "chapters" ? chapter_graph(session) : chunk_graph(session);
+    return options.json ? as_json(graph) : as_dot(graph);
+  });
 }
 
 int run_book_json(const Options& options) {
-  Session session;
-  if (!session.load(options)) return session.report(options);
-  session.report(options);
-  return print(options, book_json(session.program, session.outputs));
+  return print_about(options, [](const Session& session) { return book_json(session.program, session.outputs); });
 }
 
 }  // namespace tangle

@@ -4,6 +4,7 @@
 //   generated/rose/core/json.cpp:12:5    generated/rose/x.cu(12)    File "generated/labs/x.py", line 12
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
@@ -29,18 +30,14 @@ bool number(std::string_view text, std::size_t& at, std::uint32_t& value) {
 /// What follows a path that ends at `at`: `:12`, `:12:5`, `(12)`, `(12,5)` or `", line 12`.
 bool place_after(std::string_view text, std::size_t at, Place& place) {
   constexpr std::string_view python = "\", line ";
-  if (text.substr(at).starts_with(python)) {
-    at += python.size();
-    if (!number(text, at, place.line)) return false;
-  } else if (at < text.size() && (text[at] == ':' || text[at] == '(')) {
-    const bool parenthesis = text[at] == '(';
-    if (!number(text, ++at, place.line)) return false;
-    std::size_t more = at + 1;
-    if (at < text.size() && text[at] == (parenthesis ? ',' : ':') && number(text, more, place.column)) at = more;
-    if (parenthesis && at < text.size() && text[at] == ')') ++at;
-  } else {
-    return false;
-  }
+  const std::string_view rest = text.substr(at);
+  const bool parenthesis = rest.starts_with('(');
+  if (!parenthesis && !rest.starts_with(':') && !rest.starts_with(python)) return false;
+  at += rest.starts_with(python) ? python.size() : 1;
+  if (!number(text, at, place.line)) return false;
+  std::size_t column = at + 1;
+  if (text.substr(at).starts_with(parenthesis ? ',' : ':') && number(text, column, place.column)) at = column;
+  if (parenthesis && text.substr(at).starts_with(')')) ++at;
   place.end = at;
   return place.line > 0;
 }
@@ -77,15 +74,12 @@ class Resolver {
       whole_ = session_->load(options_);
     }
     if (!whole_) return {};
-    for (const Output& output : session_->outputs) {
-      if (output.path != path) continue;
-      const Origin origin = origin_of(session_->program, output, place.line, place.column);
-      if (!origin.document) return {};
-      std::string out = origin.document->source->path + ":" + std::to_string(origin.line);
-      if (origin.column > 0) out += ":" + std::to_string(origin.column);
-      return out;
-    }
-    return {};
+    const auto output = std::ranges::find(session_->outputs, path, &Output::path);
+    if (output == session_->outputs.end()) return {};
+    const Origin origin = origin_of(session_->program, *output, place.line, place.column);
+    if (!origin.document) return {};
+    const std::string out = origin.document->source->path + ":" + std::to_string(origin.line);
+    return origin.column > 0 ? out + ":" + std::to_string(origin.column) : out;
   }
 
   const Options& options_;

@@ -2,15 +2,13 @@
 
 #include <algorithm>
 
+#include "text.h"
+
 namespace tangle {
 
 Span line_around(const Source& source, std::uint32_t offset) {
-  const std::string_view text = source.text;
-  const std::size_t at = std::min<std::size_t>(offset, text.size());
-  const std::size_t before = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
-  const std::size_t begin = before == std::string_view::npos ? 0 : before + 1;
-  const std::size_t end = std::min(text.find('\n', at), text.size());
-  return {&source, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)};
+  const std::string_view line = line_at(source.text, offset);
+  return span_at(source, static_cast<std::size_t>(line.data() - source.text.data()), line.size());
 }
 
 LineColumn locate(const Source& source, std::uint32_t offset) {

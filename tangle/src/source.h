@@ -32,6 +32,11 @@ struct Span {
   std::string_view text() const { return source ? source->text.substr(begin, end - begin) : std::string_view{}; }
 };
 
+/// `length` bytes from `offset` on.
+inline Span span_at(const Source& source, std::size_t offset, std::size_t length) {
+  return {&source, static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(offset + length)};
+}
+
 /// Line and column as people count them: from 1, columns in code points.
 struct LineColumn {
   std::uint32_t line = 1;

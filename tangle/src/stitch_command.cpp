@@ -11,6 +11,7 @@
 #include "language.h"
 #include "options.h"
 #include "stitch.h"
+#include "text.h"
 #include "transaction.h"
 
 namespace tangle {
@@ -27,16 +28,17 @@ std::optional<std::string> output_of(const std::string& command) {
   return text;
 }
 
-std::string quoted(std::string_view word) {
+/// One word of a shell command, whatever is in it.
+std::string shell_word(std::string_view word) {
   std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
   return out + "'";
 }
 
 /// The text that both the book's and the file's author started from: the last commit's, where git has one.
 std::string ancestor_of(const std::string& folder, const Output& output) {
-  const auto committed = output_of("git -C " + quoted(folder) + " show HEAD:./" + quoted(output.path) + " 2>/dev/null");
-  return committed.value_or(output.text);
+  return output_of("git -C " + shell_word(folder) + " show HEAD:./" + shell_word(output.path) + " 2>/dev/null")
+      .value_or(output.text);
 }
 
 /// Finds the edited outputs. Where the chapter changed too since the last commit, both changes are merged.
@@ -59,11 +61,9 @@ std::vector<Edited> find_edits(const Options& options, const std::vector<Output>
     std::uint32_t conflict = 0;
     const Source& file = sources.emplace_back(path, *text);
     if (!merge(lines_of(ancestor), lines_of(output.text), lines_of(*text), merged, conflict)) {
-      const auto line = std::min<std::size_t>(conflict, lines_of(file.text).size());
-      std::uint32_t offset = 0;
-      for (std::size_t l = 0; l < line; ++l) offset = static_cast<std::uint32_t>(file.text.find('\n', offset) + 1);
+      const std::size_t offset = skip_lines(file.text, 0, conflict);
       diagnostics
-          .error("stitch-conflict", {&file, offset, offset},
+          .error("stitch-conflict", span_at(file, offset, 0),
                  "here both this file and its chapter changed since the last commit")
           .help(
               "if the chapters were tangled before the file was edited, `tangle stitch --since-emit` takes the file's "
@@ -81,8 +81,7 @@ int write_back(const Options& options, Session& session, const std::vector<Chapt
   std::size_t chapters = 0;
   for (std::size_t c = 0; c < texts.size(); ++c) {
     if (texts[c].bytes == session.book.chapters[c].source->text) continue;
-    const std::string why = write_file_atomic(texts[c].path, texts[c].bytes);
-    if (!why.empty()) {
+    if (const std::string why = write_file_atomic(texts[c].path, texts[c].bytes); !why.empty()) {
       session.diagnostics.error("cannot-write", {}, texts[c].path + ": " + why + "; nothing was lost, run it again");
       return session.report(options);
     }
@@ -99,9 +98,9 @@ int write_back(const Options& options, Session& session, const std::vector<Chapt
 
 /// The output's text after the formatter, which reads it from `scratch`; the text itself where that fails.
 std::string formatted(const std::string& formatter, const std::string& scratch, const Output& output) {
-  if (!write_file_atomic(scratch, output.text).empty()) return output.text;
-  const auto text = output_of(formatter + " --assume-filename=" + quoted(output.path) + " <" + quoted(scratch));
-  return text.value_or(output.text);
+  if (!write_file(scratch, output.text).empty()) return output.text;
+  return output_of(formatter + " --assume-filename=" + shell_word(output.path) + " <" + shell_word(scratch))
+      .value_or(output.text);
 }
 
 }  // namespace
@@ -135,14 +134,11 @@ int run_fmt(const Options& options) {
   std::deque<Source> sources;
   std::vector<Edited> kept, pending;
   std::vector<ChapterText> texts;
-  const auto keep = [&](const std::vector<Edited>& more, Diagnostics& diagnostics) {
-    const std::size_t before = kept.size();
-    kept.insert(kept.end(), more.begin(), more.end());
-    std::vector<ChapterText> next = stitch(session.program, session.outputs, kept, diagnostics);
-    if (next.empty()) {
-      kept.resize(before);
-      return false;
-    }
+  const auto keep = [&](std::vector<Edited> more, Diagnostics& diagnostics) {
+    more.insert(more.begin(), kept.begin(), kept.end());
+    std::vector<ChapterText> next = stitch(session.program, session.outputs, more, diagnostics);
+    if (next.empty()) return false;
+    kept = std::move(more);
     texts = std::move(next);
     return true;
   };

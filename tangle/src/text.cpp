@@ -1,6 +1,7 @@
 #include "text.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -49,19 +50,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::size_t first_invalid_utf8(std::string_view text) {
   constexpr std::uint64_t high_bits = 0x8080808080808080ull;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    std::uint64_t word = 0;
-    if (at + sizeof word <= text.size()) {
-      std::memcpy(&word, text.data() + at, sizeof word);
-      if ((word & high_bits) == 0) {
-        at += sizeof word;
-        continue;
-      }
-    }
-    const std::size_t length = sequence_length(text, at);
+  std::array<std::uint64_t, 4> words{};
+  for (std::size_t at = 0, length = 0; at < text.size(); at += length) {
+    const bool block = at + sizeof words <= text.size();
+    if (block) std::memcpy(words.data(), text.data() + at, sizeof words);
+    const bool ascii = block && ((words[0] | words[1] | words[2] | words[3]) & high_bits) == 0;
+    length = ascii ? sizeof words : sequence_length(text, at);
     if (length == 0) return at;
-    at += length;
   }
   return std::string_view::npos;
 }
@@ -72,11 +67,7 @@ std::string printable(std::string_view text) {
     const std::size_t length = sequence_length(text, at);
     const unsigned char byte = static_cast<unsigned char>(text[at]);
     const bool control = (byte < 0x20 && byte != '\t') || byte == 0x7F;
-    if (length == 0 || control) {
-      out += "\xEF\xBF\xBD";
-    } else {
-      out += text.substr(at, length);
-    }
+    out += length == 0 || control ? std::string_view("\xEF\xBF\xBD") : text.substr(at, length);
     at += std::max<std::size_t>(length, 1);
   }
   return out;
@@ -86,6 +77,18 @@ bool is_id(std::string_view word) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   if (word.empty() || word.size() > 100 || !plain(word[0])) return false;
   return std::all_of(word.begin(), word.end(), [&](char c) { return plain(c) || c == '-'; });
+}
+
+std::string_view line_at(std::string_view text, std::size_t offset) {
+  offset = std::min(offset, text.size());
+  const std::size_t before = text.substr(0, offset).rfind('\n');
+  const std::size_t begin = before == std::string_view::npos ? 0 : before + 1;
+  return text.substr(begin, std::min(text.find('\n', offset), text.size()) - begin);
+}
+
+std::size_t skip_lines(std::string_view text, std::size_t offset, std::size_t lines) {
+  for (; lines > 0; --lines) offset = std::min(text.find('\n', offset), text.size() - 1) + 1;
+  return offset;
 }
 
 std::string_view trimmed(std::string_view word) {
@@ -111,40 +114,29 @@ std::vector<std::string_view> nearest(std::string_view word, const std::vector<s
   return out;
 }
 
-std::string join_or(const std::vector<std::string_view>& words) {
+std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates) {
+  const auto near = nearest(word, candidates);
   std::string out;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) out += i + 1 == words.size() ? " or " : ", ";
-    out += '"';
-    out += words[i];
-    out += '"';
+  for (std::size_t i = 0; i < near.size(); ++i) {
+    out += concat(i == 0 ? "did you mean " : i + 1 == near.size() ? " or " : ", ", quoted(near[i]));
   }
-  return out;
+  return near.empty() ? out : out + "?";
 }
 
-void append_json_string(std::string& out, std::string_view text) {
+std::string json_string(std::string_view text) {
   constexpr std::string_view digits = "0123456789abcdef";
-  out += '"';
+  std::string out = "\"";
   for (std::size_t at = 0; at < text.size();) {
     const unsigned char byte = static_cast<unsigned char>(text[at]);
     const std::size_t length = sequence_length(text, at);
-    if (byte == '"' || byte == '\\') {
-      out += '\\';
-      out += text[at];
-    } else if (byte == '\n') {
-      out += "\\n";
-    } else if (byte < 0x20) {
-      out += "\\u00";
-      out += digits[byte >> 4];
-      out += digits[byte & 15];
-    } else if (length == 0) {
-      out += "\\ufffd";
-    } else {
-      out += text.substr(at, length);
-    }
+    if (byte == '"' || byte == '\\') out += concat('\\', text[at]);
+    else if (byte == '\n') out += "\\n";
+    else if (byte < 0x20) out += concat("\\u00", digits[byte >> 4], digits[byte & 15]);
+    else if (length == 0) out += "\\ufffd";
+    else out += text.substr(at, length);
     at += std::max<std::size_t>(length, 1);
   }
-  out += '"';
+  return out + '"';
 }
 
 }  // namespace tangle

@@ -11,22 +11,27 @@ constexpr std::uint32_t deepest = 16;
 
 class Reader {
  public:
-  Reader(Span span, Diagnostics& diagnostics) : span_(span), diagnostics_(diagnostics) {
-    next_ = span.begin;
+  Reader(Span span, Diagnostics& diagnostics)
+      : source_(span.source), text_(span.source->text), next_(span.begin), last_(span.end), diagnostics_(diagnostics) {
     advance();
   }
 
   YamlNode run() {
-    YamlNode root = live_ ? block(indent(), 0) : YamlNode{YamlNode::Kind::map, span_, {}, {}, {}};
-    if (live_ && !failed_) fail({span_.source, at_, end_}, "this line stands left of the map it follows");
-    if (root.kind != YamlNode::Kind::map && !failed_) fail(root.span, "expected \"key: value\" lines");
+    YamlNode root = live_ ? block(0) : node(YamlNode::Kind::map);
+    if (live_) fail(here(), "this line stands left of the map it follows");
+    if (root.kind != YamlNode::Kind::map) fail(root.span, "expected \"key: value\" lines");
     return root;
   }
 
  private:
-  std::string_view text() const { return span_.source->text; }
   std::uint32_t indent() const { return at_ - begin_; }
-  std::string_view rest() const { return text().substr(at_, end_ - at_); }
+  char peek(std::uint32_t more = 0) const { return at_ + more < end_ ? text_[at_ + more] : '\0'; }
+  Span here() const { return {source_, at_, end_}; }
+  std::string_view rest() const { return here().text(); }
+  void skip_spaces() {
+    while (peek() == ' ') ++at_;
+  }
+  YamlNode node(YamlNode::Kind kind) const { return {kind, {source_, at_, at_}, {}, {}, {}}; }
 
   /// An error after which reading goes on.
   void refuse(Span where, std::string words) { diagnostics_.error("bad-yaml", where, std::move(words)); }
@@ -40,25 +45,23 @@ class Reader {
   /// Moves to the next line that holds something; strips comments and trailing blanks.
   void advance() {
     live_ = false;
-    while (!live_ && !failed_ && next_ < span_.end) {
-      begin_ = next_;
-      const std::uint32_t eol = static_cast<std::uint32_t>(std::min<std::size_t>(text().find('\n', begin_), span_.end));
-      next_ = std::min(eol + 1, span_.end);
-      at_ = begin_;
-      while (at_ < eol && text()[at_] == ' ') ++at_;
-      end_ = comment_begin(at_, eol);
-      while (end_ > at_ && std::string_view(" \t\r").find(text()[end_ - 1]) != std::string_view::npos) --end_;
+    while (!live_ && !failed_ && next_ < last_) {
+      begin_ = at_ = next_;
+      end_ = static_cast<std::uint32_t>(std::min<std::size_t>(text_.find('\n', begin_), last_));
+      next_ = std::min(end_ + 1, last_);
+      skip_spaces();
+      end_ = comment_begin();
+      while (end_ > at_ && std::string_view(" \t\r").find(text_[end_ - 1]) != std::string_view::npos) --end_;
       live_ = end_ > at_;
-      if (live_ && text()[at_] == '\t') fail({span_.source, at_, at_ + 1}, "indent with spaces here, not tabs");
-      if (eol + 1 > span_.end) next_ = span_.end;
+      if (peek() == '\t') fail({source_, at_, at_ + 1}, "indent with spaces here, not tabs");
     }
   }
 
-  std::uint32_t comment_begin(std::uint32_t from, std::uint32_t eol) const {
+  std::uint32_t comment_begin() const {
     char quote = 0;
-    for (std::uint32_t i = from; i < eol; ++i) {
-      const char c = text()[i];
-      const char before = i == from ? ' ' : text()[i - 1];
+    for (std::uint32_t i = at_; i < end_; ++i) {
+      const char c = text_[i];
+      const char before = i == at_ ? ' ' : text_[i - 1];
       if (quote) {
         if (c == '\\' && quote == '"') ++i;
         else if (c == quote) quote = 0;
@@ -68,64 +71,58 @@ class Reader {
         return i;
       }
     }
-    return eol;
+    return end_;
   }
 
   bool at_item() const { return rest() == "-" || rest().starts_with("- "); }
 
-  /// Offset of the colon that ends a key at the start of this line, or end_.
-  std::uint32_t key_end() const {
-    std::uint32_t i = at_;
-    const auto plain = [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-    };
-    while (i < end_ && plain(text()[i])) ++i;
-    const bool colon = i > at_ && i < end_ && text()[i] == ':' && (i + 1 == end_ || text()[i + 1] == ' ');
-    return colon ? i : end_;
+  /// The key at the start of this line, which a colon ends; empty when there is none.
+  std::string_view key() const {
+    constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    const std::size_t length = std::min(rest().find_first_not_of(letters), rest().size());
+    const std::string_view after = rest().substr(length);
+    return after == ":" || after.starts_with(": ") ? rest().substr(0, length) : std::string_view{};
   }
 
-  YamlNode block(std::uint32_t column, std::uint32_t depth) {
-    if (depth > deepest) {
-      fail({span_.source, at_, end_}, "nested too deeply");
-      return {};
-    }
-    return at_item() ? list(column, depth) : map(column, depth);
+  /// The list or map that begins on this line.
+  YamlNode block(std::uint32_t depth) {
+    if (depth <= deepest) return at_item() ? list(depth) : map(depth);
+    fail(here(), "nested too deeply");
+    return {};
   }
 
-  YamlNode list(std::uint32_t column, std::uint32_t depth) {
-    YamlNode out{YamlNode::Kind::list, {span_.source, at_, at_}, {}, {}, {}};
-    while (live_ && indent() == column && at_item()) {
+  YamlNode list(std::uint32_t depth) {
+    YamlNode out = node(YamlNode::Kind::list);
+    for (const std::uint32_t column = indent(); live_ && indent() == column && at_item();) {
       ++at_;
-      while (at_ < end_ && text()[at_] == ' ') ++at_;
+      skip_spaces();
       if (at_ == end_) {
         advance();
-        if (live_ && indent() > column) out.items.push_back(block(indent(), depth + 1));
-      } else if (key_end() != end_) {
-        out.items.push_back(map(indent(), depth + 1));
+        if (live_ && indent() > column) out.items.push_back(block(depth + 1));
       } else {
-        out.items.push_back(value(column));
+        out.items.push_back(key().empty() ? value(column) : map(depth + 1));
       }
     }
     return out;
   }
 
-  YamlNode map(std::uint32_t column, std::uint32_t depth) {
-    YamlNode out{YamlNode::Kind::map, {span_.source, at_, at_}, {}, {}, {}};
-    while (live_ && indent() == column) {
-      const std::uint32_t colon = key_end();
-      if (colon == end_) {
-        fail({span_.source, at_, end_}, "expected \"key: value\"");
+  YamlNode map(std::uint32_t depth) {
+    YamlNode out = node(YamlNode::Kind::map);
+    for (const std::uint32_t column = indent(); live_ && indent() == column;) {
+      YamlNode name = node(YamlNode::Kind::scalar);
+      name.scalar = key();
+      if (name.scalar.empty()) {
+        fail(here(), "expected \"key: value\"");
         break;
       }
-      YamlNode key{YamlNode::Kind::scalar, {span_.source, at_, colon}, {}, {}, {}};
-      key.scalar = key.span.text();
-      if (const YamlNode* first = out.find(key.scalar)) {
-        diagnostics_.error("bad-yaml", key.span, "\"" + key.scalar + "\" is given twice")
+      at_ = name.span.end = at_ + static_cast<std::uint32_t>(name.scalar.size());
+      if (const YamlNode* first = out.find(name.scalar)) {
+        diagnostics_.error("bad-yaml", name.span, quoted(name.scalar) + " is given twice")
             .note(first->span, "the first value is here");
       }
-      at_ = colon + 1;
-      while (at_ < end_ && text()[at_] == ' ') ++at_;
-      out.keys.push_back(std::move(key));
+      ++at_;
+      skip_spaces();
+      out.keys.push_back(std::move(name));
       out.items.push_back(at_ == end_ ? nested(column, depth) : value(column));
     }
     return out;
@@ -133,35 +130,33 @@ class Reader {
 
   /// The value of a key that stands on the lines below it.
   YamlNode nested(std::uint32_t column, std::uint32_t depth) {
-    const Span here{span_.source, at_, at_};
+    YamlNode nothing = node(YamlNode::Kind::null);
     advance();
-    if (live_ && (indent() > column || (indent() == column && at_item()))) return block(indent(), depth + 1);
-    return {YamlNode::Kind::null, here, {}, {}, {}};
+    return live_ && (indent() > column || (indent() == column && at_item())) ? block(depth + 1) : nothing;
   }
 
   YamlNode value(std::uint32_t column) {
-    if (text()[at_] == '[') return flow_list();
+    if (peek() == '[') return flow_list();
     YamlNode out = scalar("");
     // A plain or quoted scalar may go on in deeper lines.
-    for (advance(); live_ && indent() > column && !at_item() && key_end() == end_; advance()) {
-      out.scalar += ' ';
-      out.scalar += rest();
-      check_plain({span_.source, at_, end_}, false);
+    for (advance(); live_ && indent() > column && !at_item() && key().empty(); advance()) {
+      out.scalar += concat(' ', rest());
+      check_plain(here(), false);
     }
     return out;
   }
 
   YamlNode flow_list() {
-    YamlNode out{YamlNode::Kind::list, {span_.source, at_, at_ + 1}, {}, {}, {}};
-    ++at_;
+    YamlNode out = node(YamlNode::Kind::list);
+    out.span.end = ++at_;
     while (!failed_) {
-      while (live_ && at_ < end_ && (text()[at_] == ' ' || text()[at_] == ',')) ++at_;
+      while (live_ && (peek() == ' ' || peek() == ',')) ++at_;
       if (!live_) {
         fail(out.span, "this list is not closed: \"]\" is missing");
       } else if (at_ == end_) {
         advance();
-      } else if (text()[at_] == ']') {
-        if (++at_ < end_) fail({span_.source, at_, end_}, "nothing may follow the list");
+      } else if (peek() == ']') {
+        if (++at_ < end_) fail(here(), "nothing may follow the list");
         advance();
         return out;
       } else {
@@ -173,32 +168,31 @@ class Reader {
 
   /// One scalar, up to the end of the line or one of `stops`.
   YamlNode scalar(std::string_view stops) {
-    YamlNode out{YamlNode::Kind::scalar, {span_.source, at_, at_}, {}, {}, {}};
-    const char quote = text()[at_];
-    if (quote == '"' || quote == '\'') {
-      quoted(out, quote);
-      if (stops.empty() && at_ < end_) fail({span_.source, at_, end_}, "nothing may follow the quoted text");
+    YamlNode out = node(YamlNode::Kind::scalar);
+    if (peek() == '"' || peek() == '\'') {
+      quoted_text(out);
+      if (stops.empty() && at_ < end_) fail(here(), "nothing may follow the quoted text");
       return out;
     }
-    while (at_ < end_ && stops.find(text()[at_]) == std::string_view::npos) ++at_;
+    while (at_ < end_ && stops.find(peek()) == std::string_view::npos) ++at_;
     out.span.end = at_;
-    while (out.span.end > out.span.begin && text()[out.span.end - 1] == ' ') --out.span.end;
+    while (out.span.text().ends_with(' ')) --out.span.end;
     out.scalar = out.span.text();
     check_plain(out.span, true);
     return out;
   }
 
-  void quoted(YamlNode& out, char quote) {
+  void quoted_text(YamlNode& out) {
+    const char quote = peek();
     out.span.begin = ++at_;
-    const auto at = [&](std::uint32_t i) { return i < end_ ? text()[i] : '\0'; };
     while (at_ < end_) {
-      const bool doubled = quote == '\'' && at(at_) == quote && at(at_ + 1) == quote;
-      if (at(at_) == quote && !doubled) break;
-      if (doubled || (quote == '"' && at(at_) == '\\' && at_ + 1 < end_)) ++at_;
-      out.scalar += text()[at_++];
+      const bool doubled = quote == '\'' && peek() == quote && peek(1) == quote;
+      if (peek() == quote && !doubled) break;
+      if (doubled || (quote == '"' && peek() == '\\' && at_ + 1 < end_)) ++at_;
+      out.scalar += text_[at_++];
     }
     out.span.end = at_;
-    if (at_ >= end_) fail({span_.source, out.span.begin - 1, end_}, "the quoted text is not closed");
+    if (at_ >= end_) fail({source_, out.span.begin - 1, end_}, "the quoted text is not closed");
     else ++at_;
   }
 
@@ -207,16 +201,17 @@ class Reader {
     const std::string_view word = span.text();
     const std::size_t colon = word.find(": ");
     if (colon != std::string_view::npos || word.ends_with(':')) {
-      const auto where = span.begin + static_cast<std::uint32_t>(std::min(colon, word.size() - 1));
-      refuse({span_.source, where, where + 1}, "text with \": \" in it needs quotes around it in YAML");
+      refuse(span_at(*source_, span.begin + std::min(colon, word.size() - 1), 1),
+             "text with \": \" in it needs quotes around it in YAML");
     } else if (at_start && !word.empty() && std::string_view("&*!|>%@`{}").find(word[0]) != std::string_view::npos) {
-      refuse(span, "text that begins with \"" + std::string(1, word[0]) + "\" needs quotes around it in YAML");
+      refuse(span, concat("text that begins with \"", word[0], "\" needs quotes around it in YAML"));
     }
   }
 
-  Span span_;
+  const Source* source_;
+  std::string_view text_;
+  std::uint32_t begin_ = 0, at_ = 0, end_ = 0, next_, last_;  // of the current line; the next line; the end of all
   Diagnostics& diagnostics_;
-  std::uint32_t begin_ = 0, at_ = 0, end_ = 0, next_ = 0;  // the current line
   bool live_ = false, failed_ = false;
 };
 
