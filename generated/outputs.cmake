@@ -23,6 +23,7 @@ set(ROSE_OUTPUTS
   rose/app/models.cpp
   rose/app/models.h
   rose/app/rose.cpp
+  rose/app/rose_bench.cpp
   rose/app/rose_commands.h
   rose/app/rose_convert.cpp
   rose/app/rose_doctor.cpp
@@ -447,6 +448,7 @@ set(ROSE_FILES
   rose/app/models.cpp
   rose/app/models.h
   rose/app/rose.cpp
+  rose/app/rose_bench.cpp
   rose/app/rose_commands.h
   rose/app/rose_convert.cpp
   rose/app/rose_doctor.cpp

@@ -54,5 +54,6 @@ int main(int argc, char** argv) {
   rose::app::add_convert(app);
   rose::app::add_models(app);
   rose::app::add_doctor(app);
+  rose::app::add_bench(app);
   return rose::app::run(app, argc, argv);
 }

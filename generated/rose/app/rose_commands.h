@@ -10,5 +10,6 @@ void add_tokenize(CLI::App& app);
 void add_convert(CLI::App& app);
 void add_models(CLI::App& app);
 void add_doctor(CLI::App& app);
+void add_bench(CLI::App& app);
 
 }  // namespace rose::app

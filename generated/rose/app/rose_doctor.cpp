@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "rose/app/models.h"
 #include "rose/app/rose_commands.h"
@@ -93,17 +94,6 @@ Finding gpu_code() {
   return {Finding::Kind::note, "unknown", ""};
 }
 
-// Say whether the GPU's bits are the canonical ones.
-Finding gpu_bits() {
-  if (kernels::check_devices().state != kernels::DeviceState::works) {
-    return {Finding::Kind::note, "GPU numerics: not tested, no GPU", ""};
-  }
-  const auto test = kernels::gpu::self_test(kernels::gpu::Extent::brief);
-  if (test.canonical()) return {Finding::Kind::good, "GPU numerics: " + test.summary(), ""};
-  return {Finding::Kind::note, "GPU numerics: " + test.summary(),
-          "results may depend on what else runs; servers and training logs will say so"};
-}
-
 // Look at the engine and the models.
 Finding engine() {
   const std::filesystem::path path = engine_path();
@@ -133,11 +123,25 @@ Finding first_model() {
   }
 }
 
+// Look at everything, the GPU's bits included.
+Finding gpu_bits() {
+  if (kernels::check_devices().state != kernels::DeviceState::works) {
+    return {Finding::Kind::note, "GPU numerics: not tested, no GPU", ""};
+  }
+  const auto test = kernels::gpu::self_test(kernels::gpu::Extent::brief);
+  if (test.canonical()) return {Finding::Kind::good, "GPU numerics: " + test.summary(), ""};
+  return {Finding::Kind::note, "GPU numerics: " + test.summary(),
+          "results may depend on what else runs; servers and training logs will say so"};
+}
+
+std::vector<Finding> findings() {
+  return {processor(), memory(), engine(), first_model(), driver(), gpu_code(), gpu_bits()};
+}
+
 void doctor() {
   bool bad = false;
   std::string out;
-  for (const Finding& finding :
-       {processor(), memory(), engine(), first_model(), driver(), gpu_code(), gpu_bits()}) {
+  for (const Finding& finding : findings()) {
     const char* mark = finding.kind == Finding::Kind::good   ? "ok  "
                        : finding.kind == Finding::Kind::note ? "note"
                                                              : "BAD ";
