@@ -56,22 +56,25 @@ std::string machine_and_date(const Record& record) {
   return std::string(text(object(record.fields, "device"), "name")) + ", " + std::string(text(record.fields, "date"));
 }
 
+std::string what_of(const Bench& bench) {
+  std::string html;
+  bool code = false;
+  for (const char c : text(bench.fields, "what")) {
+    if (c == '`') html += (code = !code) ? "<code>" : "</code>";
+    else escape_to(html, std::string_view(&c, 1));
+  }
+  return html;
+}
+
 std::string bench_table(const Stores& stores, std::string_view id, std::string_view page) {
   const Bench* bench = stores.bench(id);
   std::string out = "<figure class=\"bench\" id=\"result-" + escaped(id) +
-                    "\"><figcaption><span class=\"role\">bench</span> <strong>" + escaped(id) + "</strong>";
+                    "\"><figcaption><span class=\"role\">bench</span> <a class=\"title\" href=\"" +
+                    relative(page, "benches.html#result-" + std::string(id)) + "\">" + escaped(id) + "</a>";
   if (bench != nullptr) {
-    std::string what(text(bench->fields, "what"));
-    std::string html;
-    bool code = false;
-    for (const char c : what) {
-      if (c == '`') html += (code = !code) ? "<code>" : "</code>";
-      else escape_to(html, std::string_view(&c, 1));
-    }
-    out += " <span class=\"what\">" + html + "</span>";
+    out += " <span class=\"what\">" + what_of(*bench) + "</span>";
   }
-  out += " <a class=\"anchor\" href=\"" + relative(page, "benches.html#result-" + std::string(id)) +
-         "\" aria-label=\"All results of this bench\">#</a></figcaption>";
+  out += "</figcaption>";
   if (bench == nullptr || bench->records.empty())
     return out + "<p class=\"none\">Not measured yet: no record is kept. <code>make bench BENCH=" + escaped(id) +
            "</code> measures it here.</p></figure>";

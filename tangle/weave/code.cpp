@@ -125,9 +125,9 @@ void CodeWriter::reference(std::string& out, const Reference& reference, std::st
 void CodeWriter::body(std::string& out, const Chapter& chapter, const Fence& fence, const std::string& page,
                       const Links* links, int depth) const {
   const std::string text = body_of(chapter, fence);
-  std::size_t begin = 0;  // of the code that has not been written yet
-  std::size_t at = 0, next = 0;
-  for (std::uint32_t line = fence.line + 1; at < text.size(); ++line) {
+  std::size_t at = std::min(text.find_first_not_of('\n'), text.size()), next = 0;
+  std::size_t begin = at;  // of the code that has not been written yet
+  for (std::uint32_t line = fence.line + 1 + static_cast<std::uint32_t>(at); at < text.size(); ++line) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     if (next < fence.references.size() && fence.references[next].line == line) {
       highlighted(out, std::string_view(text).substr(begin, at - begin),
@@ -148,8 +148,7 @@ std::string CodeWriter::caption(const Fence& fence, const std::string& page) con
     out += "<span class=\"role\">" + std::string(word) + "</span> ";
   if (fence.chunk == Fence::none) return out + "<strong>" + escaped(fence.title) + "</strong></figcaption>";
   const Chunk& chunk = book_.chunks[fence.chunk];
-  out += "<a class=\"title\" href=\"#" + anchor_of(chunk, fence.part) + "\">" +
-         escaped(fence.title.empty() ? fence.id : fence.title) + "</a>";
+  out += "<a class=\"title\" href=\"#" + anchor_of(chunk, fence.part) + "\">" + escaped(book_.title_of(chunk)) + "</a>";
   out += " <span class=\"where\">";
   if (!chunk.landings.empty()) {
     const Output& output = book_.outputs[chunk.landings.front().output];
@@ -218,10 +217,11 @@ std::string CodeWriter::card(const Chapter& chapter, const Fence& fence) {
   if (!anchor.empty()) out += " id=\"" + anchor + "\"";
   out += ">" + caption(fence, page);
   if (fence.role == "solution") out += "<details><summary>Show the solution</summary>";
-  out += fence.references.empty()
-             ? "<pre class=\"code\" tabindex=\"0\"><code>" + code + "</code></pre>"
-             : "<div class=\"code\" tabindex=\"0\" role=\"group\" aria-label=\"Code\"><pre><code>" + code +
-                   "</code></pre></div>";
+  out +=
+      fence.references.empty()
+          ? "<pre class=\"code\" tabindex=\"0\" data-pagefind-ignore><code>" + code + "</code></pre>"
+          : "<div class=\"code\" tabindex=\"0\" role=\"group\" aria-label=\"Code\" data-pagefind-ignore><pre><code>" +
+                code + "</code></pre></div>";
   // Where code breaks off for a reference, an empty element would stand.
   for (const std::string_view empty : {"<pre><code></code></pre>"})
     for (std::size_t at = out.find(empty); at != std::string::npos; at = out.find(empty)) out.erase(at, empty.size());

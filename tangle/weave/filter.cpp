@@ -281,9 +281,10 @@ class Filter {
 
   void formula(json::value& each, json::array& out) {
     ++page_.words;
-    std::string html = math(each);
-    // A wide formula scrolls by itself instead of widening a phone's page.
-    out.push_back(ast::raw_inline(html));
+    constexpr std::size_t long_tex = 40;  // such a formula scrolls by itself instead of widening a phone's page
+    const bool is_long = ast::content(each).as_array()[1].as_string().size() > long_tex;
+    const std::string html = math(each);
+    out.push_back(ast::raw_inline(is_long ? "<span class=\"long\">" + html + "</span>" : html));
   }
 
   void link(json::value each, json::array& out) {

@@ -74,7 +74,7 @@ std::string names_page(const Pages& pages, const Book& book, const Names& names,
   }
   std::string main = heading(
       "Identifiers", counted(count, "name", "names") + " that the program declares, with the chunks that use them.");
-  main += "<p class=\"letters\">";
+  main += "<div data-pagefind-body><p class=\"letters\" data-pagefind-ignore>";
   for (const auto& [letter, all] : letters) main += "<a href=\"#letter-" + letter + "\">" + letter + "</a> ";
   main += "</p>";
   for (const auto& [letter, all] : letters) {
@@ -103,7 +103,7 @@ std::string names_page(const Pages& pages, const Book& book, const Names& names,
     }
     main += "</ul>";
   }
-  return pages.framed(path, "Identifiers", "Index of identifiers.", main);
+  return pages.framed(path, "Identifiers", "Index of identifiers.", main + "</div>");
 }
 
 std::string glossary_page(const Pages& pages, const Book& book, const Stores& stores) {
@@ -198,15 +198,20 @@ std::string benches_page(const Pages& pages, const Stores& stores) {
   std::string main = heading(
       "Measurements", counted(stores.benches.size(), "bench", "benches") + " of which " + std::to_string(measured) +
                           " have a record. Medians; lines show the smallest and the largest sample.");
+  std::string pending;
   for (const auto& [id, bench] : stores.benches) {
+    if (bench.records.empty()) {
+      pending += "<li id=\"result-" + id + "\">" + id + "<small>" + what_of(bench) + "</small></li>";
+      continue;
+    }
     main += bench_table(stores, id, path);
-    if (bench.records.empty()) continue;
     main += "<details class=\"record\"><summary>Record</summary><p><code>" +
             escaped(text(bench.records.back().fields, "command")) + "</code></p><p>" +
             escaped(text(bench.records.back().fields, "toolkit")) + ". " +
             escaped(text(bench.records.back().fields, "verdict")) + ". File: <code>" +
             escaped(bench.records.back().path) + "</code></p></details>";
   }
+  if (!pending.empty()) main += "<h2 id=\"pending\">Not measured yet</h2><ul class=\"pending\">" + pending + "</ul>";
   return pages.framed(path, "Measurements", "Index of benches.", main);
 }
 

@@ -103,16 +103,22 @@ void add_files(Site& site, const Options& options, const Pages& pages, const Boo
     site["figures/" + fs::path(file).filename().string()] = tangle::read_file(file).value_or("");
 }
 
-/// Fonts cut down to the characters that the pages use, and the search index: other people's programs, run in the new folder.
+/// Fonts cut down to the characters that the pages use, and the search index: other people's programs, run in the new
+/// folder, side by side.
 void finish(const Options& options, const std::string& folder) {
-  const std::string python = options.python.empty() ? "python3" : options.python;
-  const Finished fonts =
-      run_program({python, options.settings.templates + "/fonts.py", folder, options.cache + "/fonts"}, {}, {});
-  if (fonts.status != 0) throw std::runtime_error("the fonts could not be made:\n" + fonts.error);
-  if (options.pagefind.empty()) return;
-  const Finished search = run_program({options.pagefind, "--site", folder, "--quiet"}, {}, {});
-  if (search.status != 0)
-    throw std::runtime_error("the search index could not be made (" + options.pagefind + "):\n" + search.error);
+  std::vector<std::vector<std::string>> commands{
+      {options.python, options.settings.templates + "/fonts.py", folder, options.cache + "/fonts"}};
+  if (!options.pagefind.empty())
+    commands.push_back(
+        {options.pagefind, "--site", folder, "--quiet", "--glob", "{glossary,identifiers,*-*/*,appendix/*}.html"});
+  in_parallel(commands.size(), 2, [&](std::size_t i) {
+    const Finished done = run_program(commands[i], {}, {});
+    if (done.status != 0) throw std::runtime_error(commands[i][0] + " failed:\n" + done.error);
+  });
+  // Pagefind brings its own interfaces, which the pages do not use.
+  for (const std::string_view unused :
+       {"component-ui.css", "component-ui.js", "modular-ui.css", "modular-ui.js", "ui.css", "ui.js", "highlight.js"})
+    fs::remove(folder + "/pagefind/pagefind-" + std::string(unused));
 }
 
 int weave(const Options& options) {
