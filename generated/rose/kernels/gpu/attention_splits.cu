@@ -266,15 +266,15 @@ __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
     }
     for (int p = 2 * pieces; p < steps; ++p) step(p);
     // Store the result, or this split's part of it.
+    const float totals[2] = {quad_sum(sum[0]), quad_sum(sum[1])};  // all lanes, before rows differ
     ROSE_UNROLL()
     for (int h = 0; h < 2; ++h) {
       const int row = g + 8 * h, r = item.first_row() + row;
       if (row >= item.rows(group)) continue;
       const std::int64_t token = item.first_token() + r / group;
       const int head = item.kv_head() * group + r % group;
-      const float total = quad_sum(sum[h]);
       if (item.slot() < 0) {
-        const float scale = inverse(total);
+        const float scale = inverse(totals[h]);
         T* const out =
             static_cast<T*>(call.out) + token * call.out_stride + head * D + warp * columns;
         ROSE_UNROLL()
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
               pack<T>(open[j][2 * h] * scale, open[j][2 * h + 1] * scale);
         }
         if (warp == 0 && quad == 0 && call.lse != nullptr) {
-          call.lse[token * call.heads + head] = log_sum_exp(max[h], total);
+          call.lse[token * call.heads + head] = log_sum_exp(max[h], totals[h]);
         }
       } else {
         float* const part =
@@ -294,7 +294,7 @@ __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
               make_float2(open[j][2 * h], open[j][2 * h + 1]);
         }
         if (warp == 0 && quad == 0) {
-          *reinterpret_cast<float2*>(part + D) = make_float2(max[h], total);
+          *reinterpret_cast<float2*>(part + D) = make_float2(max[h], totals[h]);
         }
       }
     }
