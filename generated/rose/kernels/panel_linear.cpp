@@ -205,6 +205,19 @@ HWY_INLINE void close(const std::byte* record, const FixedBlock* const* x, std::
   }
 }
 
+// Ask for what the next tile will read.
+
+/// Begins to load `bytes` from P places, `stride` apart. An address that nobody may read does no harm.
+template <int P, std::int64_t bytes>
+HWY_INLINE void fetch_ahead(const std::byte* at, std::int64_t stride) {
+  constexpr std::int64_t line = 64;
+  HWY_UNROLL(8)
+  for (std::int64_t i = 0; i < P * ((bytes + line - 1) / line); ++i) {
+    const std::byte* place = at + i % P * stride + i / P * line;
+    _mm_prefetch(reinterpret_cast<const char*>(place), _MM_HINT_T0);
+  }
+}
+
 // Walk P panels and R rows of activations together.
 
 /// y[p * R + r] [8] = the dot products of row x[r] with panel p; panels are `stride` bytes apart.
@@ -215,6 +228,7 @@ void tile(const FixedBlock* const* x, const std::byte* panel, std::int64_t strid
   for (__m256& a : acc) a = _mm256_setzero_ps();
   for (std::int64_t i = 0; i < records; ++i, panel += F.record_bytes()) {
     Sums sums[P * R];
+    if constexpr (R == 1) fetch_ahead<P, F.record_bytes()>(panel + P * stride, stride);
     const std::byte* codes[P];
     HWY_UNROLL(4)
     for (int p = 0; p < P; ++p) codes[p] = panel + p * stride + F.codes_at();
@@ -242,11 +256,12 @@ inline constexpr std::int64_t most_rows = 4, most_panels = 2;  // of a tile
 
 /// y[p * rows + r] [8] = row x[r] times panel p, for as many panels and rows as fit in a tile.
 template <PanelFormat F>
-void tile(const FixedBlock* const* x, std::int64_t rows, const std::byte* panel,
-          std::int64_t panels, std::int64_t records, float (*y)[panel_rows]) {
+void tile([[maybe_unused]] bool wide, const FixedBlock* const* x, std::int64_t rows,
+          const std::byte* panel, std::int64_t panels, std::int64_t records,
+          float (*y)[panel_rows]) {
   const std::int64_t stride = records * F.record_bytes();
 #if ROSE_KERNELS_AVX2
-  if (have_avx2()) {
+  if (wide) {
     if (rows == 4) {
       for (std::int64_t p = 0; p < panels; ++p)
         avx2::tile<F, 1, 4>(x, panel + p * stride, stride, records, y + 4 * p);
@@ -267,6 +282,7 @@ template <PanelFormat F>
 void run(const FixedBlock* x, std::int64_t m, const MatrixView& w, const float* bias, float* y,
          std::int64_t begin, std::int64_t end) {
   const std::int64_t records = w.cols / F.group, blocks = w.cols / fixed_block;
+  const bool wide = have_avx2();
   // As many rows as half of a level-2 cache holds.
   const std::int64_t pass = std::clamp<std::int64_t>(
       (1 << 18) / (blocks * static_cast<std::int64_t>(sizeof(FixedBlock)) + 1) / 4 * 4, 4, 256);
@@ -279,12 +295,11 @@ void run(const FixedBlock* x, std::int64_t m, const MatrixView& w, const float* 
         const FixedBlock* at[most_rows];
         for (std::int64_t i = 0; i < rows; ++i) at[i] = x + (r + i) * blocks;
         alignas(32) float dots[most_panels * most_rows][panel_rows];
-        tile<F>(at, rows, panel, panels, records, dots);
+        tile<F>(wide, at, rows, panel, panels, records, dots);
         for (std::int64_t i = 0; i < panels * rows; ++i) {
-          const std::int64_t n = (p + i / rows) * panel_rows,
-                             wide = std::min(panel_rows, w.rows - n);
+          const std::int64_t n = (p + i / rows) * panel_rows;
           float* to = y + (r + i % rows) * w.rows + n;
-          for (std::int64_t j = 0; j < wide; ++j)
+          for (std::int64_t j = 0; j < std::min(panel_rows, w.rows - n); ++j)
             to[j] = bias == nullptr ? dots[i][j] : dots[i][j] + bias[n + j];
         }
       }

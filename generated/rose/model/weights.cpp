@@ -6,6 +6,7 @@
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -36,16 +37,31 @@ std::span<float> Parameter::f32() const {
   return {static_cast<float*>(data), static_cast<std::size_t>(elements)};
 }
 
-// Arrange a matrix of blocks in panels.
+// Arrange matrices of blocks in panels.
 namespace {
 
-/// Points w at panels of its own, in memory that the returned tensor owns; does nothing to other types.
-at::Tensor arrange(kernels::MatrixView& w) {
-  at::Tensor storage = at::empty({static_cast<std::int64_t>(kernels::panel_bytes(w))}, at::kByte);
-  if (storage.numel() == 0) return storage;
+/// Points every matrix of blocks at its panels, which lie one after the other in the tensor returned.
+at::Tensor arrange(std::span<kernels::MatrixView* const> matrices) {
+  constexpr std::size_t line = 64, page = std::size_t{2} << 20;
+  const auto size = [](const kernels::MatrixView& w) {
+    return (kernels::panel_bytes(w) + line - 1) / line * line;
+  };
+  std::size_t total = 0;
+  for (const kernels::MatrixView* w : matrices) total += size(*w);
+  if (total == 0) return {};
+  at::Tensor storage = at::empty({static_cast<std::int64_t>(total + page)}, at::kByte);
   auto* panels = static_cast<std::byte*>(storage.data_ptr());
-  kernels::make_panels(w, panels, core::default_pool());
-  w.panels = panels;
+  panels += (page - reinterpret_cast<std::uintptr_t>(panels) % page) % page;
+#ifdef MADV_HUGEPAGE
+  static_cast<void>(
+      ::madvise(panels, total, MADV_HUGEPAGE));  // a wish; without it all works, slower
+#endif
+  for (kernels::MatrixView* w : matrices) {
+    if (size(*w) == 0) continue;
+    kernels::make_panels(*w, panels, core::default_pool());
+    w->panels = panels;
+    panels += size(*w);
+  }
   return storage;
 }
 
@@ -122,16 +138,13 @@ class WeightBuilder {
     set.norm_ = vector("norm.weight");
     set.norm_bias_ = vector("norm.bias");
     set.head_ = set.config_.tied_head ? set.embed_ : matrix("head");
-    const auto keep_panels = [&set](kernels::MatrixView& w) {
-      set.owners_.push_back(std::make_shared<at::Tensor>(arrange(w)));
-    };
+    std::vector<kernels::MatrixView*> matrices;
     for (LayerWeights& layer : set.layers_) {
-      for (kernels::MatrixView* w :
-           {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
-        keep_panels(*w);
-      }
+      matrices.insert(matrices.end(), {&layer.q, &layer.k, &layer.v, &layer.o, &layer.up,
+                                       &layer.gate, &layer.down});
     }
-    keep_panels(set.head_);
+    matrices.push_back(&set.head_);
+    set.owners_.push_back(std::make_shared<at::Tensor>(arrange(matrices)));
     return std::move(set_);
   }
 
