@@ -252,6 +252,7 @@ __global__ void __launch_bounds__(kThreads, 2) query_gradients(AttentionBackward
         s[j][i] = p;
       }
     }
+    pin(s);  // here, not after the wait
     warpgroup_wait<0>();
     pin(ds);
     ROSE_UNROLL()

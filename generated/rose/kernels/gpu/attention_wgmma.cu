@@ -189,6 +189,7 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
       factor[h] = rescale(before, base);
       sum[h] = fmaf(sum[h], factor[h], soften(s, h, call.factor, base));
     }
+    pin(s);  // here, not after the wait for the values
   };
   const auto round_weights = [&] {
     ROSE_UNROLL()
@@ -248,15 +249,20 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
         for (int h = 0; h < 2; ++h) max[h] = -INFINITY, sum[h] = 0.0f;
       }
       weigh(t, factor);
-      warpgroup_wait<0>();
-      pin(open);
-      pin(p);
-      release(shared.empty_values[(t - 1) % kStages]);
+      const auto finish_values = [&] {
+        pin(open);
+        pin(p);
+        release(shared.empty_values[(t - 1) % kStages]);
+      };
       if (boundary) {
+        warpgroup_wait<0, 1>();
+        finish_values();
         close_split(t == tiles_per_split, split_max, split_sum);
         ROSE_UNROLL()
         for (int i = 0; i < D / 2; ++i) open[i / 4][i % 4] = 0.0f;
       } else {
+        warpgroup_wait<0, 2>();
+        finish_values();
         ROSE_UNROLL()
         for (int i = 0; i < D / 2; ++i) open[i / 4][i % 4] *= factor[i % 4 / 2];
       }

@@ -81,9 +81,12 @@ __device__ __forceinline__ void warpgroup_arrive() {
 __device__ __forceinline__ void warpgroup_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-template <int Pending>
+/// The assembler moves a wait as far up as it can within its block of instructions, past arithmetic that was to run meanwhile. It
+/// does not move it past a branch. `Place` keeps the waits of two branches from being taken for the same.
+template <int Pending, int Place = 0>
 __device__ __forceinline__ void warpgroup_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+  asm volatile("wgmma.wait_group.sync.aligned %0;  // place %1" ::"n"(Pending), "n"(Place)
+               : "memory");
 }
 /// The compiler may not move reads or writes of these registers across this point.
 template <int N>
