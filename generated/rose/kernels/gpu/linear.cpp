@@ -71,8 +71,9 @@ std::string LinearPlan::describe() const {
     case LinearPath::library: return fmt::format("cuBLASLt, algorithm {:x}", algorithm[0]);
     case LinearPath::small: {
       const auto tiles = linear_paths::small_variant(variant);
-      return fmt::format("small, {} columns, cluster of {}{}", 8 * tiles.column_tiles,
-                         tiles.cluster, tiles.half ? ", two blocks" : "");
+      return fmt::format("small, {} columns, cluster of {}{}{}", 8 * tiles.column_tiles,
+                         tiles.cluster, tiles.half ? ", two blocks" : "",
+                         tiles.warps ? ", warps" : "");
     }
     case LinearPath::general: return "general";
     case LinearPath::f32: return "fp32";
@@ -83,21 +84,24 @@ std::string LinearPlan::describe() const {
 // Run a plan.
 namespace linear_paths {
 
-constexpr int cluster_sizes = 3, widths = 4;
-
 SmallVariant small_variant(int index) {
-  return {.column_tiles = 1 << (index / cluster_sizes % widths),
-          .cluster = 1 << (index % cluster_sizes),
-          .half = index >= small_variants / 2};
+  constexpr int cluster_sizes = 3, widths = 4, by_groups = 2 * cluster_sizes * widths;
+  if (index < by_groups) {
+    return {.column_tiles = 1 << (index / cluster_sizes % widths),
+            .cluster = 1 << (index % cluster_sizes),
+            .half = index >= by_groups / 2};
+  }
+  index -= by_groups;  // single warps: 8 to 32 columns, clusters of 1 or 2
+  constexpr int few_sizes = 2, few_widths = 3;
+  return {.column_tiles = 1 << (index / few_sizes % few_widths),
+          .cluster = 1 << (index % few_sizes),
+          .half = index >= few_sizes * few_widths,
+          .warps = true};
 }
 
 int small_index(const SmallVariant& variant) {
   for (int i = 0; i < small_variants; ++i) {
-    const SmallVariant other = small_variant(i);
-    if (other.column_tiles == variant.column_tiles && other.cluster == variant.cluster &&
-        other.half == variant.half) {
-      return i;
-    }
+    if (small_variant(i) == variant) return i;
   }
   return 0;
 }
