@@ -94,8 +94,8 @@ Target Linker::chapter_target(const Chapter& from, const Chapter& to, std::strin
     target.label = labels_.find(to, fragment);
     if (target.label == nullptr) {
       target.error = "'" + to.name + ".md' has no '#" + std::string(fragment) + "'";
-      const auto near = tangle::nearest(fragment, labels_.anchors(to));
-      if (!near.empty()) target.error += "; did you mean " + tangle::join_or(near) + "?";
+      const std::string near = tangle::did_you_mean(fragment, labels_.anchors(to));
+      if (!near.empty()) target.error += "; " + near;
     }
     address += "#" + std::string(fragment);
   }
