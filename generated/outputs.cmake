@@ -2,6 +2,7 @@
 set(ROSE_OUTPUTS
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
+  labs/counting/allocations.h
   labs/evidence/values.h
   labs/first/bigram.h
   labs/gpu/attention_backward_bench.inl
@@ -426,6 +427,7 @@ set(ROSE_FILES
   exercises/mini-tangle-unused_stub.cpp
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
+  labs/counting/allocations.h
   labs/evidence/values.h
   labs/first/bigram.h
   labs/gpu/attention_backward_bench.inl

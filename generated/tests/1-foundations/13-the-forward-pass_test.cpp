@@ -44,6 +44,7 @@
 #include <new>
 #include <numbers>
 
+#include "labs/counting/allocations.h"
 #include "labs/evidence/values.h"
 #include "rose/core/error.h"
 #include "rose/core/rng.h"
@@ -392,32 +393,8 @@ TEST(WeightSet, LoadsByNameAndNamesWhatIsWrong) {
 }  // namespace
 }  // namespace rose::model
 
-// Count every allocation of the process.
-std::atomic<std::int64_t> allocations{0};
-
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t align) {
-  ++allocations;
-  const auto unit = static_cast<std::size_t>(align);
-  if (void* p = std::aligned_alloc(unit, (size + unit - 1) / unit * unit)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
-  std::free(p);
-}
+// Count LibTorch's allocations too.
+using rose::labs::allocations;
 
 /// LibTorch's allocator, counted.
 class CountingAllocator : public c10::Allocator {

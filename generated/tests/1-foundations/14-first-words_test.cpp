@@ -38,9 +38,7 @@
 #include <variant>
 #include <vector>
 
-#include <cstdlib>
-#include <new>
-
+#include "labs/counting/allocations.h"
 #include "rose/core/error.h"
 #include "rose/core/rng.h"
 #include "rose/kernels/elementary.h"
@@ -214,29 +212,9 @@ TEST(Generator, EndsForTheRightReason) {
   EXPECT_THROW(Generator(weights, 401), core::Error);
 }
 
-}  // namespace
-}  // namespace rose::model
-
-// Count allocations.
-std::atomic<std::int64_t> allocations{0};
-
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-
-namespace rose::model {
-namespace {
-
 // A longer answer allocates no more than a short one.
 TEST(Generator, AllocatesNothingPerToken) {
+  using labs::allocations;
   const auto weights = little();
   Generator generator(weights);
   const std::vector<std::int32_t> prompt{5, 6, 7};

@@ -40,6 +40,7 @@
 
 #include <hwy/targets.h>
 
+#include "labs/counting/allocations.h"
 #include "labs/evidence/values.h"
 #include "rose/core/error.h"
 #include "rose/core/rng.h"
@@ -264,29 +265,9 @@ TEST(Panels, MixWithRows) {
   EXPECT_EQ(panel_bytes(wc), 0u);
 }
 
-}  // namespace
-}  // namespace rose::kernels
-
-// Count allocations.
-std::atomic<std::int64_t> allocations{0};
-
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-
-namespace rose::kernels {
-namespace {
-
 // Only a larger call than any before allocates.
 TEST(Panels, AllocateOnlyToGrow) {
+  using labs::allocations;
   core::ThreadPool pool(2);
   const std::vector<float> x = draws(8 * 576, 15);
   const std::vector<std::byte> rows = random_rows(DType::q4_1, 40, 576, 16);
