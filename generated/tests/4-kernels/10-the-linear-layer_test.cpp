@@ -88,6 +88,15 @@ TEST(Linear, RefusesWhatDoesNotFitByName) {
             "scale");
 }
 
+TEST(Linear, PlansAreMadeOnce) {
+  LinearPlans plans(false);
+  const LinearShape shape{.m = 3, .n = 4, .k = 5, .aligned = false};
+  const LinearPlan* const first = &plans(shape);
+  plans({.m = 4, .n = 4, .k = 5, .aligned = false});
+  EXPECT_EQ(&plans(shape), first);
+  EXPECT_EQ(first->path, LinearPath::general);
+}
+
 TEST(Linear, SwigluNeedsRoomWhereItIsNotFused) {
   const LinearShape shape{
       .m = 3, .n = 5, .k = 7, .activation = Activation::swiglu, .aligned = false};

@@ -146,10 +146,10 @@ bool empty(const LinearShape& shape) {
   return shape.m == 0 || shape.n == 0;
 }
 
-/// Whether the library may be asked: 16-bit inputs whose rows it can read by 16 bytes.
+/// Whether the library may be asked: rows that it can read by 16 bytes.
 [[maybe_unused]] bool library_fits(const LinearShape& shape) {
   constexpr std::int64_t unit = 8;  // elements
-  return shape.in != DType::f32 && shape.aligned && shape.k % unit == 0 && shape.k > 0;
+  return shape.aligned && shape.k % unit == 0 && shape.k > 0;
 }
 
 }  // namespace
@@ -198,13 +198,13 @@ LinearPlan plan_linear(const LinearShape& shape) {
 std::vector<LinearPlan> linear_candidates(const LinearShape& shape, bool verified) {
   check_linear(shape);
   if (empty(shape)) return {{.shape = shape}};
-  if (shape.in == DType::f32) return {plan_of(shape, LinearPath::f32)};
+  const bool full = shape.in == DType::f32;
   std::vector<LinearPlan> plans;
 #ifdef ROSE_HAVE_CUDA
   if (library_fits(shape)) plans = linear_paths::library_plans(shape, most_proposals);
   std::erase_if(plans, [&](const LinearPlan& plan) {
-    return verified ? !linear_paths::has_canonical_bits(plan)
-                    : !linear_paths::library_trusted(plan);
+    if (verified) return !linear_paths::has_canonical_bits(plan);
+    return full || !linear_paths::library_trusted(plan);
   });
   if (linear_paths::small_fits(shape) && shape.m <= few_rows) {
     for (int i = 0; i < linear_paths::small_variants; ++i) {
@@ -214,8 +214,15 @@ std::vector<LinearPlan> linear_candidates(const LinearShape& shape, bool verifie
 #else
   static_cast<void>(verified);
 #endif
-  plans.push_back(plan_of(shape, LinearPath::general));
+  plans.push_back(plan_of(shape, full ? LinearPath::f32 : LinearPath::general));
   return plans;
+}
+
+const LinearPlan& LinearPlans::operator()(const LinearShape& shape) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = plans_.find(shape); found != plans_.end()) return found->second;
+  return plans_.emplace(shape, measured_ ? measure_linear(shape) : plan_linear(shape))
+      .first->second;
 }
 
 #ifndef ROSE_HAVE_CUDA

@@ -6,6 +6,8 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -84,6 +86,19 @@ std::vector<TimedLinear> time_linear(const LinearShape& shape, std::span<const L
 
 /// The fastest of the verified candidates, by measurement on random data. Takes a fraction of a second; allocates.
 LinearPlan measure_linear(const LinearShape& shape);
+
+/// Plans by shape, each made once: by measurement, or by rules. May be shared by threads.
+class LinearPlans {
+ public:
+  explicit LinearPlans(bool measured) : measured_(measured) {}
+  /// Valid as long as this object.
+  const LinearPlan& operator()(const LinearShape& shape);
+
+ private:
+  bool measured_;
+  std::mutex mutex_;
+  std::map<LinearShape, LinearPlan> plans_;
+};
 
 /// Enqueues. Throws core::Error naming the argument that does not fit the plan, before anything is enqueued.
 void linear(const LinearPlan& plan, const LinearArguments& arguments, Workspace workspace,

@@ -66,7 +66,8 @@ struct Trial {
 
 bool linear_paths::has_canonical_bits(const LinearPlan& plan) {
   Trial trial(plan.shape, 1);
-  LinearPlan general{.shape = plan.shape, .path = LinearPath::general};
+  LinearPlan general{.shape = plan.shape,
+                     .path = plan.shape.in == DType::f32 ? LinearPath::f32 : LinearPath::general};
   if (plan.shape.activation == Activation::swiglu) {
     general.workspace_bytes =
         static_cast<std::size_t>(2 * plan.shape.m * plan.shape.n) * element_bytes(plan.shape.out);
