@@ -202,14 +202,19 @@ std::vector<LinearPlan> linear_candidates(const LinearShape& shape, bool verifie
   std::vector<LinearPlan> plans;
 #ifdef ROSE_HAVE_CUDA
   if (library_fits(shape)) plans = linear_paths::library_plans(shape, most_proposals);
-  std::erase_if(plans, [&](const LinearPlan& plan) {
-    if (verified) return !linear_paths::has_canonical_bits(plan);
-    return full || !linear_paths::library_trusted(plan);
-  });
+  if (!verified) {
+    std::erase_if(plans, [&](const LinearPlan& plan) {
+      return full || !linear_paths::library_trusted(plan);
+    });
+  }
   if (linear_paths::small_fits(shape) && shape.m <= few_rows) {
     for (int i = 0; i < linear_paths::small_variants; ++i) {
       plans.push_back(plan_of(shape, LinearPath::small, i));
     }
+  }
+  if (verified) {
+    std::erase_if(plans,
+                  [](const LinearPlan& plan) { return !linear_paths::has_canonical_bits(plan); });
   }
 #else
   static_cast<void>(verified);

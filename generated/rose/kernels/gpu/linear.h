@@ -72,7 +72,7 @@ void check_linear(const LinearShape& shape);
 /// By rules that were measured; takes some microseconds.
 LinearPlan plan_linear(const LinearShape& shape);
 
-/// Every plan that computes the shape: paths, tiles, the library's algorithms. The library's are checked when `verified`: they run once
+/// Every plan that computes the shape: paths, tiles, the library's algorithms. When `verified`, each runs once
 /// on random data, and those whose bits differ from the plain loop are left out. That allocates, and waits for the device.
 std::vector<LinearPlan> linear_candidates(const LinearShape& shape, bool verified);
 
