@@ -4,13 +4,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
 #include "rose/core/error.h"
-#include "rose/core/rng.h"
-#include "rose/kernels/elementary.h"
+#include "rose/kernels/sampling.h"
 
 namespace rose::model {
 
@@ -44,73 +42,23 @@ std::size_t most_likely(std::span<const float> logits) {
 
 }  // namespace
 
-// Weigh, cut, and let one random number decide.
+// Choose as the kernels do.
 std::int32_t Sampler::choose(std::span<const float> logits, const Sampling& sampling,
                              std::int64_t position) {
   if (logits.empty())
     throw core::Error(core::Code::invalid_argument, "there is no token to choose").in("logits");
   const std::size_t best = most_likely(logits);
   if (sampling.temperature == 0.0f) return static_cast<std::int32_t>(best);
-
-  candidates_.resize(logits.size());
-  double total = 0.0;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const float weight =
-        kernels::exp((logits[i] - logits[best]) / sampling.temperature);  // 1 for the most likely
-    candidates_[i] = {weight, static_cast<std::int32_t>(i)};
-    total += double{weight};
-  }
-  auto kept = std::span(candidates_);
-  if (sampling.top_k > 0 || sampling.top_p < 1.0f) kept = most_likely_first(sampling, total);
-  const double threshold = double{sampling.min_p};
-  double mass = 0.0;
-  for (const auto& [weight, id] : kept) mass += double{weight} >= threshold ? double{weight} : 0.0;
-
-  core::Rng rng(sampling.seed, static_cast<std::uint64_t>(position));
-  double left = rng.uniform64() * mass;
-  std::int32_t chosen = static_cast<std::int32_t>(best);
-  for (const auto& [weight, id] : kept) {
-    if (double{weight} < threshold || weight == 0.0f) continue;
-    chosen = id;  // the last one also takes what rounding leaves
-    left -= double{weight};
-    if (left < 0.0) break;
-  }
-  return chosen;
-}
-
-std::span<std::pair<float, std::int32_t>> Sampler::most_likely_first(const Sampling& sampling,
-                                                                     double total) {
-  const auto after = [](const auto& a, const auto& b) {  // b comes first: heavier, then lower id
-    return a.first != b.first ? a.first < b.first : a.second > b.second;
-  };
-  std::size_t limit = candidates_.size();
-  if (sampling.top_k > 0) limit = std::min(limit, static_cast<std::size_t>(sampling.top_k));
-  std::make_heap(candidates_.begin(), candidates_.end(), after);
-  std::size_t kept = 0;
-  double mass = 0.0;
-  const auto pop = [&] {  // the heap's top moves to the end of the shrinking heap
-    std::pop_heap(candidates_.begin(), candidates_.end() - static_cast<std::ptrdiff_t>(kept),
-                  after);
-    ++kept;
-    return double{candidates_[candidates_.size() - kept].first};
-  };
-  if (sampling.top_k > 0) {
-    total = 0.0;
-    while (kept < limit) total += pop();
-  }
-  std::reverse(candidates_.end() - static_cast<std::ptrdiff_t>(kept), candidates_.end());
-  if (sampling.top_p == 1.0f) return std::span(candidates_).last(kept);
-  // Cut where the mass is reached.
-  const double wanted = double{sampling.top_p} * total;
-  if (sampling.top_k > 0) {
-    const auto sorted = std::span(candidates_).last(kept);
-    std::size_t n = 0;
-    while (n < sorted.size() && (n == 0 || mass < wanted)) mass += double{sorted[n++].first};
-    return sorted.first(n);
-  }
-  while (kept < limit && (kept == 0 || mass < wanted)) mass += pop();
-  std::reverse(candidates_.end() - static_cast<std::ptrdiff_t>(kept), candidates_.end());
-  return std::span(candidates_).last(kept);
+  const kernels::SamplingParams params{.temperature = sampling.temperature,
+                                       .top_k = sampling.top_k,
+                                       .top_p = sampling.top_p,
+                                       .min_p = sampling.min_p,
+                                       .seed = sampling.seed,
+                                       .position = static_cast<std::uint64_t>(position)};
+  const kernels::Choice choice = kernels::sample(logits, params, candidates_);
+  if (choice.token < 0)
+    throw core::Error(core::Code::internal, "every token is forbidden").in("logits");
+  return choice.token;
 }
 
 }  // namespace rose::model

@@ -29,12 +29,7 @@ class Sampler {
                       std::int64_t position);
 
  private:
-  /// The tokens that top-k and top-p keep, most likely first; total is the mass of all.
-  std::span<std::pair<float, std::int32_t>> most_likely_first(const Sampling& sampling,
-                                                              double total);
-
-  std::vector<std::pair<float, std::int32_t>>
-      candidates_;  ///< weight relative to the most likely, id
+  std::vector<std::pair<float, std::int32_t>> candidates_;  ///< logit, id
 };
 
 }  // namespace rose::model

@@ -45,6 +45,7 @@
 #include "rose/kernels/gpu/cross_entropy.h"
 #include "rose/kernels/gpu/sampling.h"
 #include "rose/kernels/sampling.h"
+#include "rose/model/sample.h"
 
 namespace rose::kernels {
 namespace {
