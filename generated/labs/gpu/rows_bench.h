@@ -73,9 +73,11 @@ inline double copy_bandwidth() {
   constexpr std::int64_t rows = 16'384, cols = 8192;
   const BenchArray from(2, rows, cols, kernels::DType::bf16),
       to(2, rows, cols, kernels::DType::bf16);
-  const double ours =
-      gigabytes_per_second({"copy", 4.0 * rows * cols, 2,
-                            [&](int i, gpu::Stream s) { gpu::cast(from.at(i), to.at(i), s); }});
+  const MemoryCase copy{"copy", 4.0 * rows * cols, 2,
+                        [&](int i, gpu::Stream s) { gpu::cast(from.at(i), to.at(i), s); }};
+  double ours = 0;
+  constexpr int rounds = 10;  // the first ones wake the chip
+  for (int i = 0; i < rounds; ++i) ours = std::max(ours, gigabytes_per_second(copy));
   return std::max(ours, gpu::measure_bandwidth().copy / 1e9);
 }
 

@@ -2,6 +2,8 @@
 
 #include <cooperative_groups.h>
 
+#include <algorithm>
+
 #include "rose/kernels/gpu/cross_entropy.h"
 #include "rose/kernels/gpu/group.cuh"
 #include "rose/kernels/numerics.h"
@@ -23,6 +25,7 @@ struct Scores {
   const float* logits;
   std::int64_t stride;
   int cols, tiles, runs, runs_of_block;
+  int staged;  // runs of a block that its shared memory keeps; it reads the others again
   const std::int32_t* targets;
   float *logprob, *lse;
   float sign;  // of what goes to logprob: -1 for losses
@@ -200,7 +203,7 @@ __device__ __forceinline__ void store_gradient(Out* row, int col, int cols, bool
 
 // Copy, score, merge, and write the gradient.
 
-/// kGradient: write gradients; kStaged: keep the block's piece of the row in shared memory.
+/// kGradient: write gradients; kStaged: keep a.staged runs of the block's piece of the row in shared memory.
 template <class Out, bool kGradient, bool kStaged, bool kWide>
 __global__ void __launch_bounds__(kThreads) score_kernel(Scores a) {
   extern __shared__ __align__(16) float memory[];
@@ -212,8 +215,7 @@ __global__ void __launch_bounds__(kThreads) score_kernel(Scores a) {
   const int first = cluster.rank() * a.runs_of_block * kRunTiles;
   const int last = min(a.tiles, first + a.runs_of_block * kRunTiles);
   float* piece = memory;
-  auto* mine =
-      reinterpret_cast<TileState*>(memory + (kStaged ? a.runs_of_block * kRunTiles * kTile : 0));
+  auto* mine = reinterpret_cast<TileState*>(memory + (kStaged ? a.staged * kRunTiles * kTile : 0));
   TileState* all = mine + a.runs_of_block;
   const int target = a.targets != nullptr ? a.targets[row] : 0;
   const bool valid = target >= 0 && target < a.cols;
@@ -228,8 +230,7 @@ __global__ void __launch_bounds__(kThreads) score_kernel(Scores a) {
       const int run = warp + round * kWarps;
       for (int half = 0; half < kHalves; ++half) {
         const int tile = first + run * kRunTiles + half * kWarpTiles + lane_tile;
-        if (run < a.runs_of_block && tile < last)
-          stage_lane<kWide>(logits, a.cols, tile, first, q, piece);
+        if (run < a.staged && tile < last) stage_lane<kWide>(logits, a.cols, tile, first, q, piece);
       }
       copy_async_commit();
     }
@@ -243,7 +244,7 @@ __global__ void __launch_bounds__(kThreads) score_kernel(Scores a) {
     for (int half = 0; half < kHalves; ++half) {
       const int tile = first + run * kRunTiles + half * kWarpTiles + lane_tile;
       float z[kPerLane];
-      if constexpr (kStaged) {
+      if (kStaged && run < a.staged) {
         ROSE_UNROLL()
         for (int j = 0; j < 4; ++j) {
           const float4 four =
@@ -279,12 +280,12 @@ __global__ void __launch_bounds__(kThreads) score_kernel(Scores a) {
   if constexpr (kGradient) {
     // Write the gradient of this block's piece.
     Out* gradient = static_cast<Out*>(a.gradient) + row * a.gradient_stride;
-    const int end = min(a.cols, last * kTile);
+    const int end = min(a.cols, last * kTile), kept = (first + a.staged * kRunTiles) * kTile;
     ROSE_UNROLL(4)
     for (int col = first * kTile + static_cast<int>(threadIdx.x) * 4; col < end;
          col += kThreads * 4) {
       float z[4];
-      if constexpr (kStaged) {
+      if (kStaged && col < kept) {
         const float4 four = *reinterpret_cast<const float4*>(piece + col - first * kTile);
         z[0] = four.x, z[1] = four.y, z[2] = four.z, z[3] = four.w;
       } else {
@@ -300,14 +301,17 @@ __global__ void __launch_bounds__(kThreads) score_kernel(Scores a) {
 // Choose the cluster.
 struct ClusterPlan {
   int blocks = 1;
-  bool staged = false;
+  int own = 0, staged = 0;  // runs of a block, and how many of them it keeps
   std::size_t bytes = 0;
 };
 
-std::size_t bytes_of(int runs, int blocks, bool staged) {
+ClusterPlan plan_of(int runs, int blocks, std::size_t budget) {
   const int own = (runs + blocks - 1) / blocks;
-  return static_cast<std::size_t>(staged ? own * kRunTiles * kTile : 0) * sizeof(float) +
-         static_cast<std::size_t>(own + runs) * sizeof(TileState);
+  const std::size_t states = static_cast<std::size_t>(own + runs) * sizeof(TileState);
+  constexpr std::size_t run = sizeof(float) * numerics::logsumexp_run;
+  const std::size_t room = budget > states ? (budget - states) / run : 0;
+  const int staged = std::min(own, static_cast<int>(room));
+  return {blocks, own, staged, states + static_cast<std::size_t>(staged) * run};
 }
 
 ClusterPlan plan_clusters(int runs, bool gradient, std::int64_t rows) {
@@ -317,18 +321,15 @@ ClusterPlan plan_clusters(int runs, bool gradient, std::int64_t rows) {
   ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   constexpr int hopper = 9, few_rows = 64, widest = 8;
   const int blocks_allowed = major >= hopper ? widest : 1;
-  if (!gradient) {
-    const int blocks = rows <= few_rows ? blocks_allowed : 1;
-    return {blocks, false, bytes_of(runs, blocks, false)};
+  if (!gradient) return plan_of(runs, rows <= few_rows ? blocks_allowed : 1, 0);
+  constexpr std::size_t reserved =
+      1536;  // of each block: the runtime's part, and what is not dynamic
+  ClusterPlan plan;
+  for (int blocks = 1; blocks <= blocks_allowed; blocks *= 2) {
+    plan = plan_of(runs, blocks, static_cast<std::size_t>(most) / 3 - reserved);
+    if (plan.staged == plan.own) break;
   }
-  const auto all = static_cast<std::size_t>(most) - 1024;  // a little is reserved for each block
-  for (const std::size_t budget : {all / 4, all / 3, all / 2, all}) {
-    for (int blocks = 1; blocks <= blocks_allowed; blocks *= 2) {
-      if (bytes_of(runs, blocks, true) <= budget)
-        return {blocks, true, bytes_of(runs, blocks, true)};
-    }
-  }
-  return {1, false, bytes_of(runs, 1, false)};
+  return plan;
 }
 
 }  // namespace
@@ -337,7 +338,7 @@ ClusterPlan plan_clusters(int runs, bool gradient, std::int64_t rows) {
 template <class Out, bool kGradient>
 void launch_scores(Scores a, std::int64_t rows, bool wide, Stream stream) {
   const ClusterPlan plan = plan_clusters(a.runs, kGradient, rows);
-  a.runs_of_block = (a.runs + plan.blocks - 1) / plan.blocks;
+  a.runs_of_block = plan.own, a.staged = plan.staged;
   const auto launch = [&](auto kernel) {
     allow_shared_memory(kernel, plan.bytes);
     cudaLaunchConfig_t config{};
@@ -353,7 +354,7 @@ void launch_scores(Scores a, std::int64_t rows, bool wide, Stream stream) {
     ROSE_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, a));
   };
   if constexpr (kGradient) {
-    if (plan.staged) {
+    if (plan.staged > 0) {
       wide ? launch(score_kernel<Out, true, true, true>)
            : launch(score_kernel<Out, true, true, false>);
       return;

@@ -2,6 +2,8 @@
 
 #include "rose/kernels/gpu/norm.h"
 
+#include <algorithm>
+
 #include "rose/kernels/gpu/norm_arguments.h"
 
 namespace rose::kernels::gpu {
@@ -123,7 +125,7 @@ void add_layernorm(const Matrix& x, const Matrix& residual, const Matrix& weight
 
 std::size_t norm_backward_workspace(std::int64_t rows, std::int64_t cols) {
   if (rows <= 0 || cols <= 0) return 0;
-  return static_cast<std::size_t>(2 * runs_of_norm(rows) * cols) * sizeof(float);
+  return static_cast<std::size_t>(2 * std::min(rows, most_norm_runs) * cols) * sizeof(float);
 }
 
 void rmsnorm_backward(const Matrix& x, const Matrix& weight, const float* inv_rms, const Matrix& dy,

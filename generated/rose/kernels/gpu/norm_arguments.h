@@ -25,13 +25,14 @@ struct NormBackwardArguments {
 };
 void launch_norm_backward(const NormBackwardArguments& arguments, Stream stream);
 
-/// The rows of a backward pass are cut into at most so many runs of equal length; each sums its own dweight.
-inline constexpr std::int64_t norm_runs = 512;
-constexpr std::int64_t rows_of_norm_run(std::int64_t rows) {
-  return (rows + norm_runs - 1) / norm_runs;
+/// The rows of a backward pass are cut into at most so many runs of equal length; each sums its own dweight. As many blocks fill
+/// an H200 in one wave: three on each multiprocessor, or two where a block needs more registers.
+inline constexpr std::int64_t most_norm_runs = 384, fewer_norm_runs = 256;
+constexpr std::int64_t rows_of_norm_run(std::int64_t rows, std::int64_t runs) {
+  return (rows + runs - 1) / runs;
 }
-constexpr std::int64_t runs_of_norm(std::int64_t rows) {
-  const std::int64_t length = rows_of_norm_run(rows);
+constexpr std::int64_t runs_of_norm(std::int64_t rows, std::int64_t runs) {
+  const std::int64_t length = rows_of_norm_run(rows, runs);
   return length == 0 ? 0 : (rows + length - 1) / length;
 }
 

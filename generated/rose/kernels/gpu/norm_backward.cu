@@ -18,9 +18,12 @@ struct DeviceNormBackward {
 };
 
 // Choose a team that leaves registers for the column sums.
-constexpr std::int64_t longest_held_backward = 8192;
 
-template <class F>
+/// In fp32, or with two column sums, a row of 16,384 would not leave enough registers.
+template <class T, bool kCentre>
+constexpr std::int64_t longest_held_backward = sizeof(T) == 2 && !kCentre ? 16'384 : 8192;
+
+template <class T, bool kCentre, class F>
 void with_backward_team(std::int64_t cols, F&& f) {
   if (cols <= 128) {
     f(Team<16, 1, 256>{});
@@ -32,8 +35,10 @@ void with_backward_team(std::int64_t cols, F&& f) {
     f(Team<128, 2, 256>{});
   } else if (cols <= 4096) {
     f(Team<256, 2>{});
-  } else {
+  } else if (cols <= 8192 || longest_held_backward<T, kCentre> <= 8192) {
     f(Team<256, 4>{});
+  } else {
+    if constexpr (longest_held_backward<T, kCentre> > 8192) f(Team<256, 8>{});
   }
 }
 
@@ -103,9 +108,12 @@ __device__ __forceinline__ void prefetch_row(const DeviceNormBackward& a, int ro
 
 // Walk down a run of rows with the column sums in registers.
 template <class T, class Team, bool kCentre>
-__global__ void __launch_bounds__(Team::block, Team::groups > 2 || sizeof(T) > 2 ? 1
-                                               : kCentre                         ? 3
-                                                                                 : 4)
+constexpr int kBlocksAtOnce = Team::groups > 2           ? 1
+                              : kCentre || sizeof(T) > 2 ? 2
+                                                         : 3;
+
+template <class T, class Team, bool kCentre>
+__global__ void __launch_bounds__(Team::block, kBlocksAtOnce<T, Team, kCentre>)
     norm_backward_kernel(DeviceNormBackward a) {
   __shared__ float shared[2][2][Team::block];
   const int team = threadIdx.x / Team::threads;
@@ -283,13 +291,15 @@ void launch_norm_backward(const NormBackwardArguments& n, Stream stream) {
   a.weight = parameters(n.weight);
   a.mean = n.mean, a.inv = n.inv, a.heads = static_cast<unsigned>(n.heads);
   a.rows = n.x.rows * n.heads, a.cols = n.weight.cols;
-  a.run = rows_of_norm_run(a.rows);
-  const std::int64_t runs = runs_of_norm(a.rows);
+  const bool large = n.mean != nullptr || n.x.dtype == DType::f32;
+  const std::int64_t most = large ? fewer_norm_runs : most_norm_runs;
+  a.run = rows_of_norm_run(a.rows, most);
+  const std::int64_t runs = runs_of_norm(a.rows, most);
   a.dweight = n.partial, a.dbias = n.partial + runs * a.cols;
   const bool wide = all_wide(n.x, n.dy, n.add, n.dx, n.weight) && a.cols % group_size == 0;
   const auto launch = [&]<class T, bool kCentre>(T*, std::bool_constant<kCentre>) {
-    with_backward_team(a.cols, [&]<class Team>(Team) {
-      if (wide && a.cols <= longest_held_backward) {
+    with_backward_team<T, kCentre>(a.cols, [&]<class Team>(Team) {
+      if (wide && a.cols <= longest_held_backward<T, kCentre>) {
         norm_backward_kernel<T, Team, kCentre>
             <<<static_cast<unsigned>(runs), Team::block, 0, to_cuda(stream)>>>(a);
         return;

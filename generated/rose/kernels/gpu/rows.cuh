@@ -86,6 +86,8 @@ void with_team(std::int64_t cols, F&& f) {
     f(Team<128, 4>{});  // 4,096
   } else if (cols <= Team<256, 4>::columns) {
     f(Team<256, 4>{});
+  } else if (cols <= Team<256, 8>::columns) {
+    f(Team<256, 8>{});
   } else {
     f(Team<256, 16>{});
   }
