@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
     const double rate = giga / decode(group * kv_heads, k, v, agreed);
     std::fprintf(stderr, "paged decode, %2d query heads to a key head: %.0f GB/s\n",
                  static_cast<int>(group), rate);
-    groups[std::to_string(group)] = rate;
+    groups["group_" + std::to_string(group)] = rate;
   }
   const double read = gpu::measure_bandwidth().read / 1e9;
   std::fprintf(stderr, "read bandwidth %.0f GB/s, ways of computing %s\n", read,

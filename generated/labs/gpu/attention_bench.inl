@@ -137,24 +137,22 @@ inline int attention_forward_bench(int argc, char** argv, std::int64_t batch, st
   const double error = attention_error(bench, 32);
   constexpr double tolerance = 5e-3;
   const double tera = bench.operations() / 1e6;  // operations per microsecond to TFLOP/s
-  boost::json::object costs;
-  for (const bool warpgroup : {true, false}) {
-    for (const int split : {256, 512, 1024, 1 << 20}) {
-      const AttentionForward other(
-          bench, {.path = gpu::AttentionPath::rows, .key_split = split, .warpgroup = warpgroup});
-      const double rate = tera / other.microseconds(5);
-      const std::string name = std::string(warpgroup ? "best" : "mma.sync") +
-                               " kernel, splits of " +
-                               (split > 1024 ? "all" : std::to_string(split));
-      std::fprintf(stderr, "d%lld x %lld: %s: %.1f TFLOP/s\n", static_cast<long long>(head_dim),
-                   static_cast<long long>(length), name.c_str(), rate);
-      costs[name] = rate;
-    }
+  boost::json::object rates;
+  constexpr int no_split = 1 << 20;
+  const auto measure = [&](const char* name, const gpu::AttentionOptions& options) {
+    const double rate = tera / AttentionForward(bench, options).microseconds(5);
+    const std::string splits =
+        options.key_split == no_split ? "whole" : std::to_string(options.key_split);
+    std::fprintf(stderr, "d%lld x %lld: %s, splits of %s: %.1f TFLOP/s\n",
+                 static_cast<long long>(head_dim), static_cast<long long>(length), name,
+                 splits.c_str(), rate);
+    rates[std::string(name) + "_" + splits] = rate;
+  };
+  for (const int split : {256, 512, 1024, no_split}) {
+    measure("warpgroup", {.path = gpu::AttentionPath::rows, .key_split = split});
+    measure("portable", {.path = gpu::AttentionPath::rows, .key_split = split, .warpgroup = false});
   }
-  const AttentionForward crowd(bench, {.turns = false});
-  const double without_turns = tera / crowd.microseconds(5);
-  std::fprintf(stderr, "d%lld x %lld: without turns: %.1f TFLOP/s\n",
-               static_cast<long long>(head_dim), static_cast<long long>(length), without_turns);
+  measure("without_turns", {.path = gpu::AttentionPath::rows, .turns = false});
   const gpu::DeviceInfo device = gpu::device_info();
   const gpu::Clocks clocks = gpu::read_clocks();
   boost::json::object extra{
@@ -171,7 +169,7 @@ inline int attention_forward_bench(int argc, char** argv, std::int64_t batch, st
         {"relative_error", error},
         {"device", device.name},
         {"sm_mhz", clocks.sm_mhz},
-        {"splits", costs}}}};
+        {"rates", rates}}}};
   return bench::run(argc, argv,
                     {.metric = "rate", .unit = "TFLOP/s", .better = "higher", .extra = extra},
                     [&] { return tera / forward.microseconds(5); });
