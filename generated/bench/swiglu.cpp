@@ -31,5 +31,6 @@ int main(int argc, char** argv) {
        {"cast f32 to bf16", 6 * elements, 2,
         [&](int i, gpu::Stream s) { cast(wide.at(i), c.at(i), s); }},
        {"cast f32 to bf16 by chance", 6 * elements, 2,
-        [&](int i, gpu::Stream s) { cast_stochastic(wide.at(i), {.seed = 1}, c.at(i), s); }}});
+        [&](int i, gpu::Stream s) { cast_stochastic(wide.at(i), {.seed = 1}, c.at(i), s); }}},
+      true);
 }
