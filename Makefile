@@ -58,6 +58,12 @@ site-serve: site ## render the book and serve it on http://localhost:8000
 	@echo "http://localhost:$${PORT:-8000}/ (ctrl-c ends it)"
 	@python3 -m http.server --directory build/site --bind 127.0.0.1 "$${PORT:-8000}" >/dev/null 2>&1
 
+.PHONY: book
+book: setup-site $(WEAVE) ## make build/book.pdf (printed by Chromium) and build/book.epub
+	@$(TANGLE) emit --quiet
+	@$(TANGLE) book-json | $(WEAVE) --one-page --out build/edition --python $(SITE_VENV)/bin/python --commit "$$(git rev-parse --short HEAD 2>/dev/null)"
+	@tangle/site/editions.sh build/edition $(SITE_VENV)
+
 .PHONY: tangle
 tangle: setup-build $(TANGLE) ## turn the chapters into generated/
 	@$(TANGLE) emit

@@ -13,6 +13,7 @@
 #include "ast.h"
 #include "cache.h"
 #include "code.h"
+#include "edition.h"
 #include "files.h"
 #include "filter.h"
 #include "html.h"
@@ -33,7 +34,7 @@ struct Options {
   std::string book_json = "-", out = "build/site", cache = "build/weave", generated = "generated", only, python,
               pagefind;
   Settings settings;
-  bool timings = false;
+  bool timings = false, one_page = false;
   unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
 };
 
@@ -182,6 +183,7 @@ int weave(const Options& options) {
     site[chapter.name + ".md"] = chapter.source->text;
   }
   site["index.html"] = frames.home(pages);
+  if (options.one_page) site["book.html"] = one_page(book, bodies, "assets/style.css");
   add_indexes(site, frames, book, stores, names, code, pages);
   add_bibliography(site, frames, book, stores, pages, works);
   add_files(site, options, frames, book, code, linker);
@@ -215,6 +217,7 @@ int main(int argc, char** argv) {
   app.add_option("--python", options.python, "a Python with fonttools, to cut fonts down");
   app.add_option("--pagefind", options.pagefind, "Pagefind's program; without it there is no search");
   app.add_option("-j,--jobs", options.jobs, "threads")->capture_default_str();
+  app.add_flag("--one-page", options.one_page, "also write book.html, which is for printing and for an EPUB");
   app.add_flag("--timings", options.timings, "say how long each step takes");
   CLI11_PARSE(app, argc, argv);
   try {

@@ -190,7 +190,7 @@ std::string Pages::home(const std::vector<Page>& pages) const {
   for (const Chunk& chunk : book_.chunks) tests += chunk.role == "test" ? 1 : 0;
   std::string toc;
   for (const Part& part : book_.parts) {
-    toc += "<section><h3><a href=\"contents.html#" + part.id + "\">" + escaped(part.title) + "</a></h3><ol>";
+    toc += "<section><h2><a href=\"contents.html#" + part.id + "\">" + escaped(part.title) + "</a></h2><ol>";
     for (const std::uint32_t c : part.chapters) toc += "<li>" + chapter_link("index.html", book_.chapters[c]) + "</li>";
     toc += "</ol></section>";
   }
