@@ -6,7 +6,10 @@ if(ROSE_HAVE_CUDA AND NOT TARGET rose::cublaslt)
   get_filename_component(_rose_cuda_root "${ROSE_NVCC}" REALPATH)
   get_filename_component(_rose_cuda_root "${_rose_cuda_root}" DIRECTORY)
   get_filename_component(_rose_cuda_root "${_rose_cuda_root}" DIRECTORY)
-  file(GLOB _rose_cuda_wheel "${ROSE_VENV}/lib/python3*/site-packages/nvidia/cu13")
+  set(_rose_cuda_wheel "${ROSE_TORCH_ROOT}/../nvidia/cu13")
+  if(NOT ROSE_TORCH_ROOT OR NOT EXISTS "${_rose_cuda_wheel}")
+    file(GLOB _rose_cuda_wheel "${ROSE_VENV}/lib/python3*/site-packages/nvidia/cu13")
+  endif()
   find_library(ROSE_CUBLASLT_LIBRARY NAMES libcublasLt.so.13 cublasLt
     HINTS ${_rose_cuda_wheel} "${_rose_cuda_root}" PATHS /usr/local/cuda /usr/local
     PATH_SUFFIXES lib lib64 targets/x86_64-linux/lib)

@@ -72,7 +72,8 @@ if(NOT DEFINED ROSE_TORCH OR NOT ROSE_TORCH STREQUAL "OFF")
       add_library(rose::torch_cuda SHARED IMPORTED GLOBAL)
       set_target_properties(rose::torch_cuda PROPERTIES
         IMPORTED_LOCATION "${_rose_torch_found}/lib/libtorch_cuda.so"
-        INTERFACE_LINK_LIBRARIES "rose::c10_cuda;rose::torch")
+        INTERFACE_LINK_LIBRARIES "rose::c10_cuda;rose::torch"
+        INTERFACE_LINK_OPTIONS "LINKER:--no-as-needed")  # it is there to register itself: no symbol of it is named
     endif()
   elseif(ROSE_TORCH STREQUAL "ON")
     list(JOIN _rose_torch_roots "\n  " _rose_torch_roots)
