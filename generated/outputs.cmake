@@ -52,6 +52,8 @@ set(ROSE_OUTPUTS
   rose/kernels/activation.h
   rose/kernels/activation_backward.cpp
   rose/kernels/activation_backward.h
+  rose/kernels/activation_torch.cpp
+  rose/kernels/activation_torch.h
   rose/kernels/adamw.cpp
   rose/kernels/adamw.h
   rose/kernels/attention.cpp
@@ -59,6 +61,10 @@ set(ROSE_OUTPUTS
   rose/kernels/attention_backward.cpp
   rose/kernels/attention_backward.h
   rose/kernels/attention_reference.h
+  rose/kernels/attention_torch.cpp
+  rose/kernels/attention_torch.h
+  rose/kernels/autograd_torch.cpp
+  rose/kernels/autograd_torch.h
   rose/kernels/avx2.cpp
   rose/kernels/avx2.h
   rose/kernels/block_reference.h
@@ -67,6 +73,8 @@ set(ROSE_OUTPUTS
   rose/kernels/cast.h
   rose/kernels/cross_entropy.cpp
   rose/kernels/cross_entropy.h
+  rose/kernels/cross_entropy_torch.cpp
+  rose/kernels/cross_entropy_torch.h
   rose/kernels/device.cpp
   rose/kernels/device.cu
   rose/kernels/device.h
@@ -77,6 +85,8 @@ set(ROSE_OUTPUTS
   rose/kernels/embedding.h
   rose/kernels/embedding_backward.cpp
   rose/kernels/embedding_backward.h
+  rose/kernels/embedding_torch.cpp
+  rose/kernels/embedding_torch.h
   rose/kernels/fixed.cpp
   rose/kernels/fixed.h
   rose/kernels/gemm-inl.h
@@ -162,6 +172,8 @@ set(ROSE_OUTPUTS
   rose/kernels/linear.h
   rose/kernels/linear_backward.cpp
   rose/kernels/linear_backward.h
+  rose/kernels/linear_torch.cpp
+  rose/kernels/linear_torch.h
   rose/kernels/logprob.cpp
   rose/kernels/logprob.h
   rose/kernels/norm.cpp
@@ -169,6 +181,8 @@ set(ROSE_OUTPUTS
   rose/kernels/norm_backward.cpp
   rose/kernels/norm_backward.h
   rose/kernels/norm_rows.h
+  rose/kernels/norm_torch.cpp
+  rose/kernels/norm_torch.h
   rose/kernels/numerics.h
   rose/kernels/panel_linear.cpp
   rose/kernels/panel_linear.h
@@ -179,6 +193,8 @@ set(ROSE_OUTPUTS
   rose/kernels/reference.h
   rose/kernels/rope.cpp
   rose/kernels/rope.h
+  rose/kernels/rope_torch.cpp
+  rose/kernels/rope_torch.h
   rose/kernels/rows.h
   rose/kernels/sampling.cpp
   rose/kernels/sampling.h
@@ -186,6 +202,8 @@ set(ROSE_OUTPUTS
   rose/kernels/softmax.h
   rose/kernels/targets.h
   rose/kernels/tensor_core.h
+  rose/kernels/tensor_torch.cpp
+  rose/kernels/tensor_torch.h
   rose/kernels/view.h
   rose/model/backward.cpp
   rose/model/backward.h
@@ -334,6 +352,7 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/18-cpu-kernels
   4-kernels/19-one-order-for-every-path
   4-kernels/20-embeddings-and-rotations
+  4-kernels/21-kernels-in-libtorch
   4-kernels/21-optimizer-steps)
 set(ROSE_EXAMPLES
   e4m3-table-example)
@@ -398,6 +417,7 @@ set(ROSE_LINKS_4-kernels/16-fused-cross-entropy cuda)
 set(ROSE_LINKS_4-kernels/18-cpu-kernels torch)
 set(ROSE_LINKS_4-kernels/19-one-order-for-every-path cuda)
 set(ROSE_LINKS_4-kernels/20-embeddings-and-rotations cuda)
+set(ROSE_LINKS_4-kernels/21-kernels-in-libtorch torch cuda)
 set(ROSE_LINKS_4-kernels/21-optimizer-steps cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
@@ -478,6 +498,8 @@ set(ROSE_FILES
   rose/kernels/activation.h
   rose/kernels/activation_backward.cpp
   rose/kernels/activation_backward.h
+  rose/kernels/activation_torch.cpp
+  rose/kernels/activation_torch.h
   rose/kernels/adamw.cpp
   rose/kernels/adamw.h
   rose/kernels/attention.cpp
@@ -485,6 +507,10 @@ set(ROSE_FILES
   rose/kernels/attention_backward.cpp
   rose/kernels/attention_backward.h
   rose/kernels/attention_reference.h
+  rose/kernels/attention_torch.cpp
+  rose/kernels/attention_torch.h
+  rose/kernels/autograd_torch.cpp
+  rose/kernels/autograd_torch.h
   rose/kernels/avx2.cpp
   rose/kernels/avx2.h
   rose/kernels/block_reference.h
@@ -493,6 +519,8 @@ set(ROSE_FILES
   rose/kernels/cast.h
   rose/kernels/cross_entropy.cpp
   rose/kernels/cross_entropy.h
+  rose/kernels/cross_entropy_torch.cpp
+  rose/kernels/cross_entropy_torch.h
   rose/kernels/device.cpp
   rose/kernels/device.cu
   rose/kernels/device.h
@@ -503,6 +531,8 @@ set(ROSE_FILES
   rose/kernels/embedding.h
   rose/kernels/embedding_backward.cpp
   rose/kernels/embedding_backward.h
+  rose/kernels/embedding_torch.cpp
+  rose/kernels/embedding_torch.h
   rose/kernels/fixed.cpp
   rose/kernels/fixed.h
   rose/kernels/gemm-inl.h
@@ -588,6 +618,8 @@ set(ROSE_FILES
   rose/kernels/linear.h
   rose/kernels/linear_backward.cpp
   rose/kernels/linear_backward.h
+  rose/kernels/linear_torch.cpp
+  rose/kernels/linear_torch.h
   rose/kernels/logprob.cpp
   rose/kernels/logprob.h
   rose/kernels/norm.cpp
@@ -595,6 +627,8 @@ set(ROSE_FILES
   rose/kernels/norm_backward.cpp
   rose/kernels/norm_backward.h
   rose/kernels/norm_rows.h
+  rose/kernels/norm_torch.cpp
+  rose/kernels/norm_torch.h
   rose/kernels/numerics.h
   rose/kernels/panel_linear.cpp
   rose/kernels/panel_linear.h
@@ -605,6 +639,8 @@ set(ROSE_FILES
   rose/kernels/reference.h
   rose/kernels/rope.cpp
   rose/kernels/rope.h
+  rose/kernels/rope_torch.cpp
+  rose/kernels/rope_torch.h
   rose/kernels/rows.h
   rose/kernels/sampling.cpp
   rose/kernels/sampling.h
@@ -612,6 +648,8 @@ set(ROSE_FILES
   rose/kernels/softmax.h
   rose/kernels/targets.h
   rose/kernels/tensor_core.h
+  rose/kernels/tensor_torch.cpp
+  rose/kernels/tensor_torch.h
   rose/kernels/view.h
   rose/model/backward.cpp
   rose/model/backward.h
@@ -759,4 +797,5 @@ set(ROSE_FILES
   tests/4-kernels/18-cpu-kernels_test.cpp
   tests/4-kernels/19-one-order-for-every-path_test.cpp
   tests/4-kernels/20-embeddings-and-rotations_test.cpp
+  tests/4-kernels/21-kernels-in-libtorch_test.cpp
   tests/4-kernels/21-optimizer-steps_test.cpp)
