@@ -42,7 +42,6 @@
 #include "rose/core/error.h"
 #include "rose/core/rng.h"
 #include "rose/kernels/gpu/buffer.h"
-#include "rose/kernels/gpu/cross_entropy.h"
 #include "rose/kernels/gpu/sampling.h"
 #include "rose/kernels/sampling.h"
 #include "rose/model/sample.h"
