@@ -353,7 +353,7 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/19-one-order-for-every-path
   4-kernels/20-embeddings-and-rotations
   4-kernels/21-kernels-in-libtorch
-  4-kernels/21-optimizer-steps)
+  4-kernels/22-optimizer-steps)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -418,7 +418,7 @@ set(ROSE_LINKS_4-kernels/18-cpu-kernels torch)
 set(ROSE_LINKS_4-kernels/19-one-order-for-every-path cuda)
 set(ROSE_LINKS_4-kernels/20-embeddings-and-rotations cuda)
 set(ROSE_LINKS_4-kernels/21-kernels-in-libtorch torch cuda)
-set(ROSE_LINKS_4-kernels/21-optimizer-steps cuda)
+set(ROSE_LINKS_4-kernels/22-optimizer-steps cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-bwd-d128-causal-8k.cpp
@@ -798,4 +798,4 @@ set(ROSE_FILES
   tests/4-kernels/19-one-order-for-every-path_test.cpp
   tests/4-kernels/20-embeddings-and-rotations_test.cpp
   tests/4-kernels/21-kernels-in-libtorch_test.cpp
-  tests/4-kernels/21-optimizer-steps_test.cpp)
+  tests/4-kernels/22-optimizer-steps_test.cpp)
