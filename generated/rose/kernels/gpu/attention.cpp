@@ -294,6 +294,7 @@ void run(const AttentionPlan& plan, AttentionCall call, Stream stream) {
 
 }  // namespace
 
+// Refuse a cache that kernels cannot address.
 void check_cache(const KvView& kv, int layer, DType dtype, std::int64_t kv_heads,
                  std::int64_t head_dim) {
   if (kv.dtype != dtype) {
@@ -319,6 +320,7 @@ void check_cache(const KvView& kv, int layer, DType dtype, std::int64_t kv_heads
   }
 }
 
+// Upload the plan, and attend to packed rows or through the cache.
 void upload(const AttentionPlan& plan, Workspace workspace, Stream stream) {
   check_workspace(workspace, plan.workspace_bytes());
   if (plan.tokens == 0) return;

@@ -58,6 +58,7 @@ std::int64_t append(std::vector<std::int32_t>& words, std::vector<Item>& items) 
 
 }  // namespace
 
+// Give every tile of keys and every tile of queries a block.
 AttentionBackwardPlan plan_attention_backward(const AttentionShape& shape,
                                               std::span<const std::int32_t> row_offsets) {
   if (shape.heads <= 0 || shape.kv_heads <= 0 || shape.heads % shape.kv_heads != 0) {
@@ -147,6 +148,7 @@ void upload(const AttentionBackwardPlan& plan, Workspace workspace, Stream strea
 #endif
 }
 
+// Describe the matrices and launch.
 void attention_backward(const AttentionBackwardPlan& plan, const AttentionSaved& saved,
                         const Matrix& dout, const Matrix& dq, const Matrix& dk, const Matrix& dv,
                         Workspace workspace, Stream stream) {

@@ -144,6 +144,7 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
   float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   float closed_max[2] = {-INFINITY, -INFINITY}, closed_sum[2] = {};
 
+  // Begin a product.
   const auto begin_scores = [&](int t) {
     barrier_wait(shared.full_keys[t % kStages], t / kStages & 1);
     order_copies();
@@ -201,6 +202,7 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
     }
     pin(p);
   };
+  // Fold the split into those before it, here too.
   float* const closed = shared.closed + thread;
   const auto close_split = [&](bool is_first, const float(&split_max)[2],
                                const float(&split_sum)[2]) {
@@ -223,7 +225,6 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
       }
     }
   };
-
   // Walk the tiles, one product ahead.
   if (tiles > 0) {
     float factor[2];

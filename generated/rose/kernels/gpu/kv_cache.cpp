@@ -56,6 +56,7 @@ KvCall call_of(const KvView& kv, int layer, const Matrix& k, const Matrix& v, co
 
 }  // namespace
 
+// Append and gather.
 void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& kv, int layer,
                const KvPlace* places, const Rotation& rotation, Stream stream,
                std::int32_t* fault) {
@@ -98,6 +99,7 @@ void kv_gather(const KvView& kv, int layer, const KvPlace* places, const Matrix&
 #endif
 }
 
+// Copy pages.
 void kv_copy_pages(const KvView& kv, const KvPageCopy* copies, std::int64_t count, Stream stream,
                    std::int32_t* fault) {
   check_cache(kv, 0, kv.dtype, kv.kv_heads, kv.head_dim);
