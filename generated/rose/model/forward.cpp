@@ -45,10 +45,13 @@ class Carver {
 /// Calls layout(carver) to measure, grows the buffer when it is too small, and calls it again to hand out.
 template <class Layout>
 void carve(std::vector<float>& buffer, const Layout& layout) {
+  constexpr std::size_t line =
+      64 / sizeof(float);  // vectors that straddle two lines cost two loads
   Carver measure{{}};
   layout(measure);
-  if (buffer.size() < measure.used()) buffer.resize(measure.used());
-  Carver hand{std::span<float>(buffer)};
+  if (buffer.size() < measure.used() + line) buffer.resize(measure.used() + line);
+  const auto address = reinterpret_cast<std::uintptr_t>(buffer.data()) / sizeof(float);
+  Carver hand{std::span<float>(buffer).subspan((line - address % line) % line)};
   layout(hand);
 }
 
