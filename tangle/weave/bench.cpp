@@ -31,8 +31,8 @@ std::string plot(const std::vector<Bar>& bars) {
   constexpr int row = 26, left = 132, width = 420;
   const auto x = [&](double value) { return left + static_cast<int>(value / most * width); };
   const int height = row * static_cast<int>(bars.size());
-  std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" viewBox=\"0 0 560 " + std::to_string(height) +
-                    "\" aria-hidden=\"true\" focusable=\"false\">";
+  std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" viewBox=\"0 0 560 " +
+                    std::to_string(height) + "\" aria-hidden=\"true\" focusable=\"false\">";
   int y = 0;
   for (const Bar& bar : bars) {
     const std::string middle = std::to_string(y + row / 2);
