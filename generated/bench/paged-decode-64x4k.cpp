@@ -32,13 +32,14 @@ gpu::Buffer random(std::int64_t count, std::uint64_t seed) {
 }
 
 /// Microseconds for one step with this many query heads, and whether all ways of computing it agreed bit for bit.
-double decode(std::int64_t heads, const gpu::Buffer& k, const gpu::Buffer& v, bool& agreed) {
+double decode(std::int64_t heads, const gpu::Buffer& k, const gpu::Buffer& v, bool& agreed,
+              bool shuffled = true) {
   const gpu::Buffer q = random(sequences * heads * head_dim, 3);
   std::vector<std::int32_t> table(static_cast<std::size_t>(pages)), offsets(sequences + 1);
   std::iota(table.begin(), table.end(), 0);
   std::iota(offsets.begin(), offsets.end(), 0);
   rose::core::Rng rng(4);
-  for (std::size_t i = table.size(); i > 1; --i) {
+  for (std::size_t i = table.size(); shuffled && i > 1; --i) {
     std::swap(table[i - 1], table[rng.below(static_cast<std::uint32_t>(i))]);
   }
   const gpu::Buffer table_on_device = gpu::Buffer::of(std::span<const std::int32_t>(table));
@@ -76,7 +77,7 @@ double decode(std::int64_t heads, const gpu::Buffer& k, const gpu::Buffer& v, bo
   };
   agreed = agreed && run({}, once) == run({.path = gpu::AttentionPath::rows}, once);
   return run({}, [](const gpu::Launch& launch, const gpu::Buffer&) {
-    return gpu::time_launches(launch, {.samples = 9, .warmup = 2}).median_us;
+    return gpu::time_launches(launch, {.rounds = 8, .samples = 9, .warmup = 2}).median_us;
   });
 }
 
@@ -93,6 +94,8 @@ int main(int argc, char** argv) {
                  static_cast<int>(group), rate);
     groups["group_" + std::to_string(group)] = rate;
   }
+  groups["in_order"] = giga / decode(4 * kv_heads, k, v, agreed, false);
+  std::fprintf(stderr, "pages in order: %.0f GB/s\n", groups["in_order"].as_double());
   const double read = gpu::measure_bandwidth().read / 1e9;
   std::fprintf(stderr, "read bandwidth %.0f GB/s, ways of computing %s\n", read,
                agreed ? "agree" : "DIFFER");

@@ -59,6 +59,13 @@ struct SplitItem {
   }
 };
 
+// Copy what is read once, and let the L2 fetch the 256 bytes around it in one go.
+__device__ __forceinline__ void copy_streamed_16(std::uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(bytes)
+               : "memory");
+}
+
 // Attend to splits of keys, one after the other.
 template <class T, int D>
 __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
@@ -100,8 +107,8 @@ __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
       for (int c = 0; c < kPiece * chunks / kThreads; ++c) {
         const int at16 = c * kThreads + thread, j = at16 / chunks, d = at16 % chunks * 8;
         const int row = piece[j];
-        copy_async_16(shared_address(to + j * pitch + d), from + (row < 0 ? 0 : row) * stride + d,
-                      row < 0 ? 0 : 16);
+        copy_streamed_16(shared_address(to + j * pitch + d),
+                         from + (row < 0 ? 0 : row) * stride + d, row < 0 ? 0 : 16);
       }
       for (int c = thread; p == 0 && c < kRows * chunks; c += kThreads) {
         const int row = c / chunks, d = c % chunks * 8, r = item.first_row() + row;
