@@ -133,11 +133,11 @@ const Place bf16_gpu{at::kCUDA, at::kBFloat16};
 using autograd::Tensors;
 using Call = std::function<at::Tensor(const Tensors&)>;
 
-/// Normal numbers, representable in the type, as doubles.
-at::Tensor normal(at::IntArrayRef sizes, std::uint64_t seed, const Place& place) {
+/// Normal numbers around a mean, representable in the type, as doubles.
+at::Tensor normal(at::IntArrayRef sizes, std::uint64_t seed, const Place& place, double mean = 0) {
   at::Tensor values = at::empty(sizes, at::kFloat);
   std::ranges::copy(gpu::random_values(values.numel(), seed), values.mutable_data_ptr<float>());
-  return values.to(place.dtype).to(at::kDouble);
+  return (values + mean).to(place.dtype).to(at::kDouble);
 }
 
 /// The result of the call on copies of the inputs of this type, then the gradient of each; all as doubles on the CPU.
@@ -224,7 +224,7 @@ void check_rmsnorm(const Place& place) {
 
 void check_layernorm(const Place& place) {
   constexpr std::int64_t m = 23, c = 200;
-  const Tensors in{normal({m, c}, 8, place) + 1, normal({c}, 9, place), normal({c}, 10, place)};
+  const Tensors in{normal({m, c}, 8, place, 1), normal({c}, 9, place), normal({c}, 10, place)};
   const at::Tensor dy = normal({m, c}, 11, place), x = in[0];
   const at::Tensor d = x - x.mean(-1, true), r = (d.pow(2).mean(-1, true) + eps).rsqrt();
   const at::Tensor h = 1 + (d * r).abs(), g = (dy * in[1]).abs();
