@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "files.h"
+#include "parallel.h"
 #include "text.h"
 
 namespace tangle {
@@ -14,18 +15,20 @@ Source& add_source(Book& book, std::string path, std::string bytes) {
   return source;
 }
 
-void add_chapter(Book& book, std::string name, std::string path, std::string bytes, Diagnostics& diagnostics) {
-  const Source& source = add_source(book, std::move(path), std::move(bytes));
-  book.names.push_back(std::move(name));
-  book.chapters.push_back(parse_document(source, book.names.back(), diagnostics));
+void add_chapter(Book& book, std::string name, std::string path, std::string bytes) {
+  Document& document = book.chapters.emplace_back();
+  document.source = &add_source(book, std::move(path), std::move(bytes));
+  document.name = book.names.emplace_back(std::move(name));
 }
 
-/// The `.md` files of a folder in name order, without their ending.
-std::vector<std::string> chapters_in(const std::string& folder) {
-  std::vector<std::string> names = list_files(folder);
-  std::erase_if(names, [](const std::string& name) { return !name.ends_with(".md"); });
-  for (std::string& name : names) name.resize(name.size() - 3);
-  return names;
+/// Reads the chapters that were added. No chapter has to know of another for that.
+void parse_chapters(Book& book, Diagnostics& diagnostics) {
+  std::vector<Diagnostics> found(book.chapters.size());
+  in_parallel(found.size(), [&](std::size_t i) {
+    Document& document = book.chapters[i];
+    document = parse_document(*document.source, document.name, found[i]);
+  });
+  for (Diagnostics& each : found) diagnostics.append(std::move(each));
 }
 
 class ContentsReader {
@@ -66,11 +69,11 @@ class ContentsReader {
     auto bytes = read_file(path);
     if (!bytes) return refuse(node.span, "there is no file " + path, "missing-chapter");
     part.chapters.push_back(node.scalar);
-    add_chapter(book_, node.scalar, std::move(path), std::move(*bytes), diagnostics_);
+    add_chapter(book_, node.scalar, std::move(path), std::move(*bytes));
   }
 
   void find_strays(const PartOfBook& part) {
-    for (const std::string& stem : chapters_in(book_.folder + "/" + part.id)) {
+    for (const std::string& stem : stems_in(book_.folder + "/" + part.id, ".md")) {
       const std::string name = part.id + "/" + stem, path = book_.folder + "/" + name + ".md";
       if (listed(name)) continue;
       const Source& source = add_source(book_, path, read_file(path).value_or(""));
@@ -95,17 +98,19 @@ Book read_book(const std::string& folder, Diagnostics& diagnostics) {
   if (auto bytes = read_file(contents)) {
     book.has_contents = true;
     ContentsReader(book, diagnostics).run(contents, std::move(*bytes));
+    parse_chapters(book, diagnostics);
     check_front_matter(book, diagnostics);
     return book;
   }
   PartOfBook part;
-  for (std::string& name : chapters_in(book.folder)) {
+  for (std::string& name : stems_in(book.folder, ".md")) {
     std::string path = book.folder + "/" + name + ".md";
     auto bytes = read_file(path);
     if (!bytes) continue;
-    add_chapter(book, name, std::move(path), std::move(*bytes), diagnostics);
+    add_chapter(book, name, std::move(path), std::move(*bytes));
     part.chapters.push_back(std::move(name));
   }
+  parse_chapters(book, diagnostics);
   if (book.chapters.empty()) {
     diagnostics.error("no-book", {}, "no book in " + quoted(folder) + ": neither book.yaml nor .md files")
         .help("run in the root of the checkout, or say --book DIR");
@@ -116,9 +121,8 @@ Book read_book(const std::string& folder, Diagnostics& diagnostics) {
 
 Book with_texts(const Book& book, std::vector<ChapterText> texts, Diagnostics& diagnostics) {
   Book out{book.folder, book.has_contents, book.title, book.parts, {}, {}, {}};
-  for (ChapterText& text : texts) {
-    add_chapter(out, std::move(text.name), std::move(text.path), std::move(text.bytes), diagnostics);
-  }
+  for (ChapterText& text : texts) add_chapter(out, std::move(text.name), std::move(text.path), std::move(text.bytes));
+  parse_chapters(out, diagnostics);
   if (out.has_contents) check_front_matter(out, diagnostics);
   return out;
 }

@@ -1,6 +1,7 @@
 #include "diagnostics.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "json.h"
 #include "text.h"
@@ -70,16 +71,14 @@ std::string as_json(const Message& message) {
   return json.close(']').close('}').take();
 }
 
-/// Workflow commands escape `%`, line ends and, in properties, `:` and `,`.
+/// Workflow commands write `%`, line ends and, in properties, `:` and `,` in hexadecimal.
 std::string github_escaped(std::string_view text, bool property) {
+  constexpr std::string_view digits = "0123456789ABCDEF";
   std::string out;
   for (const char c : text) {
-    if (c == '%') out += "%25";
-    else if (c == '\n') out += "%0A";
-    else if (c == '\r') out += "%0D";
-    else if (property && c == ':') out += "%3A";
-    else if (property && c == ',') out += "%2C";
-    else out += c;
+    const bool special = std::string_view(property ? "%\n\r:," : "%\n\r").find(c) != std::string_view::npos;
+    const auto byte = static_cast<unsigned char>(c);
+    out += special ? concat('%', digits[byte >> 4], digits[byte & 15]) : std::string(1, c);
   }
   return out;
 }
@@ -114,6 +113,11 @@ Message& Diagnostics::warning(std::string_view code, Span span, std::string text
 
 Message& Diagnostics::lint(std::string_view code, Span span, std::string text) {
   return strict_ ? error(code, span, std::move(text)) : warning(code, span, std::move(text));
+}
+
+void Diagnostics::append(Diagnostics&& other) {
+  errors_ += other.errors_;
+  std::ranges::move(other.messages_, std::back_inserter(messages_));
 }
 
 void Diagnostics::drop_warnings(std::string_view code) {

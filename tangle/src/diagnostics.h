@@ -38,6 +38,9 @@ class Diagnostics {
   /// What `tangle check` refuses and `tangle emit` only warns about, so that a half-written chapter builds.
   Message& lint(std::string_view code, Span span, std::string text);
 
+  /// Takes over the messages of another, after these.
+  void append(Diagnostics&& other);
+
   void make_strict() { strict_ = true; }
 
   /// Forgets the warnings of one kind.

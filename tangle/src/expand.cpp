@@ -73,15 +73,11 @@ void Expander::blank_line() {
   if (!output_.text.empty() && !output_.text.ends_with("\n\n")) frame("\n");
 }
 
-void Expander::root(std::uint32_t index) {
+void Expander::chunk(std::uint32_t index, const std::string& indent, bool opens_file) {
   const Chunk& chunk = program_.chunks[index];
-  output_.text.reserve(chunk.bytes + chunk.bytes / 8);
-  for (std::uint32_t p = chunk.first_live; p < chunk.parts.size(); ++p) part(index, p, {}, p == chunk.first_live);
-}
-
-void Expander::chunk(std::uint32_t index, const std::string& indent) {
-  const Chunk& chunk = program_.chunks[index];
-  for (std::uint32_t p = chunk.first_live; p < chunk.parts.size(); ++p) part(index, p, indent, false);
+  for (std::uint32_t p = chunk.first_live; p < chunk.parts.size(); ++p) {
+    part(index, p, indent, opens_file && p == chunk.first_live);
+  }
 }
 
 void Expander::listing(const Fence& fence) {

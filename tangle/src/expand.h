@@ -16,10 +16,8 @@ class Expander {
   void frame(std::string_view text);
   void blank_line();  ///< unless the text is empty or ends with one already
 
-  /// A chunk as a whole file: its title is the opening comment.
-  void root(std::uint32_t chunk);
-  /// A chunk among others: its title is the comment above it.
-  void chunk(std::uint32_t chunk, const std::string& indent = {});
+  /// A chunk with its title as the comment above it, which opens the file where the chunk does.
+  void chunk(std::uint32_t chunk, const std::string& indent = {}, bool opens_file = false);
   /// The lines of a fence that is no chunk, such as an expected output.
   void listing(const Fence& fence);
 

@@ -108,14 +108,16 @@ std::string temporary_name(const std::string& path) {
 
 bool is_leftover(std::string_view name) { return name.starts_with(leftover_mark); }
 
-std::vector<std::string> list_files(const std::string& path) {
-  std::vector<std::string> out;
+std::vector<std::string> stems_in(const std::string& folder, std::string_view ending) {
+  std::vector<std::string> names;
   std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(path, none)) {
-    if (!entry.is_directory(none)) out.push_back(entry.path().filename());
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(ending) && !entry.is_directory(none)) names.push_back(name);
   }
-  std::ranges::sort(out);
-  return out;
+  std::ranges::sort(names);
+  for (std::string& name : names) name.resize(name.size() - ending.size());
+  return names;
 }
 
 std::string make_folders(const std::string& path) {

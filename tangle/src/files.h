@@ -24,8 +24,8 @@ std::string write_file_atomic(const std::string& path, std::string_view text);
 std::string temporary_name(const std::string& path);
 bool is_leftover(std::string_view name);
 
-/// The names in a folder that are no folders themselves, sorted; a folder that is not there holds none.
-std::vector<std::string> list_files(const std::string& path);
+/// The files in a folder whose names end with `ending`, in name order, without it. A folder that is not there holds none.
+std::vector<std::string> stems_in(const std::string& folder, std::string_view ending);
 
 /// Creates the folder and its parents. Returns what went wrong, or an empty string.
 std::string make_folders(const std::string& path);

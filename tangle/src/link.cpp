@@ -20,9 +20,6 @@ class Linker {
   }
 
   Program run() {
-    std::size_t fences = 0;
-    for (const Document& document : book_.chapters) fences += document.fences.size();
-    program_.by_id.reserve(fences);
     for (std::uint32_t c = 0; c < program_.chapters; ++c) {
       for (std::uint32_t f = 0; f < book_.chapters[c].fences.size(); ++f) add({c, f});
     }

@@ -1,6 +1,7 @@
 #include "output.h"
 
 #include <algorithm>
+#include <cctype>
 #include <unordered_map>
 
 #include "text.h"
@@ -8,10 +9,8 @@
 namespace tangle {
 namespace {
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 bool portable(char c) {
-  return (lower(c) >= 'a' && lower(c) <= 'z') || (c >= '0' && c <= '9') ||
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
          std::string_view("._+-/").find(c) != std::string_view::npos;
 }
 
@@ -37,7 +36,7 @@ class Registry {
 
   void place(const Output& output, std::string_view path, bool file) {
     std::string key(path);
-    std::transform(key.begin(), key.end(), key.begin(), lower);
+    for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     const auto [at, fresh] = seen_.try_emplace(std::move(key), Seen{path, &output, file});
     const Seen& other = at->second;
     if (fresh || (!file && !other.file && other.path == path)) return;

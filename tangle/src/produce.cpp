@@ -55,7 +55,8 @@ class Producer {
   /// A chunk that is a file by itself.
   Output& whole(std::uint32_t index, OutputKind kind, std::string path) {
     Output& output = add(kind, std::move(path), program_.chunks[index]);
-    if (!diagnostics_.failed()) Expander(program_, output).root(index);
+    output.text.reserve(program_.chunks[index].bytes * 9 / 8);
+    if (!diagnostics_.failed()) Expander(program_, output).chunk(index, {}, true);
     return output;
   }
 
@@ -119,15 +120,12 @@ class Producer {
   /// The test files of a chapter: one for C++, one for CUDA where it has such tests.
   void tests(std::uint32_t chapter) {
     std::vector<std::uint32_t> cpp, cuda;
-    for (const Fence& fence : program_.book->chapters[chapter].fences) {
-      if (fence.role != Role::test || fence.id().empty()) continue;
-      const auto index = program_.by_id.find(fence.id())->second;
-      const Chunk& chunk = program_.chunks[index];
+    for (std::uint32_t i = 0; i < program_.chunks.size(); ++i) {
+      const Chunk& chunk = program_.chunks[i];
       if (chunk.role != Role::test || chunk.parts.front().chapter != chapter) continue;
-      auto& list = is_cuda(program_.head(chunk).language) ? cuda : cpp;
-      if (std::ranges::find(list, index) != list.end()) continue;
-      if (!program_.head(chunk).attributes.find("of")) list.push_back(index);
-      else needs_exercise(program_.head(chunk));
+      const Fence& head = program_.head(chunk);
+      if (head.attributes.find("of")) needs_exercise(head);
+      else (is_cuda(head.language) ? cuda : cpp).push_back(i);
     }
     test_output(chapter, cpp, "_test.cpp");
     test_output(chapter, cuda, "_test.cu");

@@ -2,11 +2,10 @@
 //
 // It reads what compilers, tests, sanitizers, debuggers and profilers print:
 //   generated/rose/core/json.cpp:12:5    generated/rose/x.cu(12)    File "generated/labs/x.py", line 12
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -88,25 +87,19 @@ class Resolver {
   bool whole_ = false;
 };
 
-void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
-
 }  // namespace
 
 int run_resolve(const Options& options) {
   Resolver resolver(options);
-  std::string pending;
-  char buffer[1 << 14];
-  for (ssize_t n = 0; (n = read(STDIN_FILENO, buffer, sizeof buffer)) > 0;) {
-    pending.append(buffer, static_cast<std::size_t>(n));
-    std::size_t begin = 0;
-    for (std::size_t end = 0; (end = pending.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      put(resolver.line(std::string_view(pending).substr(begin, end + 1 - begin)));
-    }
-    pending.erase(0, begin);
+  char* line = nullptr;
+  std::size_t room = 0;
+  for (ssize_t size = 0; (size = ::getline(&line, &room, stdin)) > 0;) {
+    const std::string resolved = resolver.line({line, static_cast<std::size_t>(size)});
+    std::fwrite(resolved.data(), 1, resolved.size(), stdout);
     std::fflush(stdout);  // a build that is watched is seen line by line
   }
-  put(resolver.line(pending));
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  std::free(line);
+  return std::ferror(stdout) == 0 ? 0 : 1;
 }
 
 }  // namespace tangle

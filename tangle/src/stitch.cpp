@@ -97,9 +97,7 @@ std::vector<ChapterText> stitch(const Program& program, const std::vector<Output
     }
     if (seam == Seam::before) first = std::move(attempt);
   }
-  for (const Message& message : first.messages()) {
-    diagnostics.error(message.code, message.span, message.text).notes = message.notes;
-  }
+  diagnostics.append(std::move(first));
   return {};
 }
 

@@ -97,8 +97,8 @@ std::string_view trimmed(std::string_view word) {
   return word.substr(first, word.find_last_not_of(" \t") - first + 1);
 }
 
-std::vector<std::string_view> nearest(std::string_view word, const std::vector<std::string_view>& candidates,
-                                      std::size_t most) {
+std::vector<std::string_view> nearest(std::string_view word, const std::vector<std::string_view>& candidates) {
+  constexpr std::size_t most = 3;
   if (word.size() > 100) return {};
   const std::size_t limit = (word.size() + 1) / 3;  // of a word of one letter nothing is near
   std::vector<std::pair<std::size_t, std::string_view>> near;

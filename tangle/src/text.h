@@ -26,9 +26,8 @@ std::size_t skip_lines(std::string_view text, std::size_t offset, std::size_t li
 /// `word` without spaces and tabs at both ends.
 std::string_view trimmed(std::string_view word);
 
-/// The candidates nearest to `word` by edit distance, best first, at most `most`; empty when none is near.
-std::vector<std::string_view> nearest(std::string_view word, const std::vector<std::string_view>& candidates,
-                                      std::size_t most = 3);
+/// The candidates nearest to `word` by edit distance, best first, at most three; empty when none is near.
+std::vector<std::string_view> nearest(std::string_view word, const std::vector<std::string_view>& candidates);
 
 /// `did you mean "a" or "b"?`, with the candidates nearest to `word`; empty when none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates);
