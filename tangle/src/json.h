@@ -18,10 +18,7 @@ class Json {
   Json& value(const char* text) { return value(std::string_view(text)); }
   Json& value(bool truth) { return put(truth ? "true" : "false", false); }
   Json& value(std::integral auto number) { return put(std::to_string(number), false); }
-  template <class Value>
-  Json& field(std::string_view name, const Value& content) {
-    return key(name).value(content);
-  }
+  Json& field(std::string_view name, const auto& content) { return key(name).value(content); }
   /// A line break between items, so that the text can be looked at and compared.
   Json& line() { return put("\n", true); }
   std::string take() { return std::move(text_) + "\n"; }

@@ -11,6 +11,7 @@
 
 #include "cache.h"
 #include "files.h"
+#include "text.h"
 
 namespace weave {
 namespace {
@@ -62,8 +63,9 @@ class Reader {
  private:
   static std::vector<std::string> files(const std::string& folder, std::string_view ending) {
     std::vector<std::string> found;
-    for (const std::string& name : tangle::list_files(folder))
-      if (name.ends_with(ending)) found.push_back(folder + "/" + name);
+    for (const std::string& stem : tangle::stems_in(folder, ending)) {
+      found.push_back(tangle::concat(folder, '/', stem, ending));
+    }
     return found;
   }
 
