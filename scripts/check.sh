@@ -31,7 +31,7 @@ step() {
 
 # Our C++ that is kept formatted: what the book tangles into, the tangler, the tests, the bench harness.
 sources() { git ls-files -- 'generated/*.h' 'generated/*.cpp' 'generated/*.cu' 'generated/*.cuh' 'tangle/*.h' 'tangle/*.cpp' \
-  'tests/*.h' 'tests/*.cpp' 'benchmarks/*.h' 'benchmarks/*.cpp' | grep -v -e '^tests/tangle/golden/' -e '/corpus/' -e '^generated/exercises/'; }
+  'tests/*.h' 'tests/*.cpp' 'benchmarks/*.h' 'benchmarks/*.cpp' | grep -v -e '^tests/tangle/golden/' -e '/corpus/'; }
 
 drift() { [ ! -x $tangle ] || $tangle check; }
 
