@@ -32,26 +32,27 @@ constexpr std::array layers = {
 };
 
 void bench_kernels() {
-  using namespace kernels::gpu;
-  if (!available()) no_cuda("benching kernels");
-  const DeviceInfo device = device_info();
-  const Bandwidth bandwidth = measure_bandwidth();
+  namespace gpu = kernels::gpu;
+  if (!gpu::available()) gpu::no_cuda("benching kernels");
+  const gpu::DeviceInfo device = gpu::device_info();
+  const gpu::Bandwidth bandwidth = gpu::measure_bandwidth();
   print(fmt::format("{}: read {:.2f}, copy {:.2f}, write {:.2f} TB/s\n", device.name,
                     1e-12 * bandwidth.read, 1e-12 * bandwidth.copy, 1e-12 * bandwidth.write));
-  Ceilings ceilings{.flops = 0, .bytes = bandwidth.read};
+  gpu::Ceilings ceilings{.flops = 0, .bytes = bandwidth.read};
   constexpr int samples = 11;
   for (const Layer& layer : layers) {
-    const LinearPlan plan = measure_linear({.m = layer.m, .n = layer.n, .k = layer.k});
+    const gpu::LinearPlan plan = gpu::measure_linear({.m = layer.m, .n = layer.n, .k = layer.k});
     const double us =
-        time_linear(plan.shape, std::span(&plan, 1), samples).front().timing.median_us;
-    const Cost cost = linear_cost(static_cast<double>(layer.m), static_cast<double>(layer.n),
-                                  static_cast<double>(layer.k), 2, 2);
+        gpu::time_linear(plan.shape, std::span(&plan, 1), samples).front().timing.median_us;
+    const gpu::Cost cost =
+        gpu::linear_cost(static_cast<double>(layer.m), static_cast<double>(layer.n),
+                         static_cast<double>(layer.k), 2, 2);
     ceilings.flops =
         std::max(ceilings.flops, 1e6 * cost.flops / us);  // the first is the largest product
     print(
         fmt::format("{:28} {:9.2f} us {:6.2f} TB/s {:6.0f} Tflop/s {:4.0f} % of the roofline  {}\n",
                     layer.name, us, 1e-6 * cost.bytes / us, 1e-6 * cost.flops / us,
-                    100 * floor_us(cost, ceilings) / us, plan.describe()));
+                    100 * gpu::floor_us(cost, ceilings) / us, plan.describe()));
   }
 }
 
