@@ -153,8 +153,8 @@ TEST(Attention, HasTheSameBitsPackedPagedChunkedAndTokenByToken) {
       ASSERT_TRUE(std::ranges::equal(out, rows(packed, qd))) << at;
       at += n;
     }
-    for (const std::size_t t :
-         {0, 4, 5, 100, 700, 704, 833}) {  // against the plain twin, and against double precision
+    // Some tokens against the plain twin and double precision.
+    for (const std::size_t t : {0, 4, 5, 100, 700, 704, 833}) {
       const std::size_t start = t < 5 ? 0 : t < 705 ? 5 : 705, n = t - start + 1;
       for (std::size_t h = 0; h < 6; ++h) {
         const auto d = static_cast<std::size_t>(dim);

@@ -211,6 +211,7 @@ std::vector<Row> plain_logits(const WeightSet& weights, std::span<const std::int
       }
       grow(x[t], times(mixed, l.o, l.o_bias));
       const Row read = normal(x[t], l.ffn_norm, l.ffn_norm_bias, c, centred);
+      // Raise, and let the gate or the GELU decide what passes.
       Row up = times(read, l.up, l.up_bias);
       const Row gate = l.gate.data == nullptr ? Row() : times(read, l.gate, l.gate_bias);
       for (std::size_t i = 0; i < up.size(); ++i) {
