@@ -23,12 +23,14 @@ int main(int count, char** words) {
   int status = 0;
   struct rusage usage {};
   const auto start = std::chrono::steady_clock::now();
-  if (const int error = posix_spawnp(&child, words[1], &actions, nullptr, words + 1, environ); error != 0) {
+  if (const int error = posix_spawnp(&child, words[1], &actions, nullptr, words + 1, environ);
+      error != 0) {
     std::fprintf(stderr, "stopwatch: %s: %s\n", words[1], std::strerror(error));
     return 1;
   }
   wait4(child, &status, 0, &usage);
-  const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double, std::milli> elapsed =
+      std::chrono::steady_clock::now() - start;
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     std::fprintf(stderr, "stopwatch: %s failed (status %d)\n", words[1], status);
     return 1;
