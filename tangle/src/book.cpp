@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "files.h"
-#include "parallel.h"
 #include "text.h"
 
 namespace tangle {
@@ -15,20 +14,10 @@ Source& add_source(Book& book, std::string path, std::string bytes) {
   return source;
 }
 
-void add_chapter(Book& book, std::string name, std::string path, std::string bytes) {
-  Document& document = book.chapters.emplace_back();
-  document.source = &add_source(book, std::move(path), std::move(bytes));
-  document.name = book.names.emplace_back(std::move(name));
-}
-
-/// Reads the chapters that were added. No chapter has to know of another for that.
-void parse_chapters(Book& book, Diagnostics& diagnostics) {
-  std::vector<Diagnostics> found(book.chapters.size());
-  in_parallel(found.size(), [&](std::size_t i) {
-    Document& document = book.chapters[i];
-    document = parse_document(*document.source, document.name, found[i]);
-  });
-  for (Diagnostics& each : found) diagnostics.append(std::move(each));
+void add_chapter(Book& book, std::string name, std::string path, std::string bytes, Diagnostics& diagnostics) {
+  const Source& source = add_source(book, std::move(path), std::move(bytes));
+  book.names.push_back(std::move(name));
+  book.chapters.push_back(parse_document(source, book.names.back(), diagnostics));
 }
 
 class ContentsReader {
@@ -69,7 +58,7 @@ class ContentsReader {
     auto bytes = read_file(path);
     if (!bytes) return refuse(node.span, "there is no file " + path, "missing-chapter");
     part.chapters.push_back(node.scalar);
-    add_chapter(book_, node.scalar, std::move(path), std::move(*bytes));
+    add_chapter(book_, node.scalar, std::move(path), std::move(*bytes), diagnostics_);
   }
 
   void find_strays(const PartOfBook& part) {
@@ -98,7 +87,6 @@ Book read_book(const std::string& folder, Diagnostics& diagnostics) {
   if (auto bytes = read_file(contents)) {
     book.has_contents = true;
     ContentsReader(book, diagnostics).run(contents, std::move(*bytes));
-    parse_chapters(book, diagnostics);
     check_front_matter(book, diagnostics);
     return book;
   }
@@ -107,10 +95,9 @@ Book read_book(const std::string& folder, Diagnostics& diagnostics) {
     std::string path = book.folder + "/" + name + ".md";
     auto bytes = read_file(path);
     if (!bytes) continue;
-    add_chapter(book, name, std::move(path), std::move(*bytes));
+    add_chapter(book, name, std::move(path), std::move(*bytes), diagnostics);
     part.chapters.push_back(std::move(name));
   }
-  parse_chapters(book, diagnostics);
   if (book.chapters.empty()) {
     diagnostics.error("no-book", {}, "no book in " + quoted(folder) + ": neither book.yaml nor .md files")
         .help("run in the root of the checkout, or say --book DIR");
@@ -121,8 +108,9 @@ Book read_book(const std::string& folder, Diagnostics& diagnostics) {
 
 Book with_texts(const Book& book, std::vector<ChapterText> texts, Diagnostics& diagnostics) {
   Book out{book.folder, book.has_contents, book.title, book.parts, {}, {}, {}};
-  for (ChapterText& text : texts) add_chapter(out, std::move(text.name), std::move(text.path), std::move(text.bytes));
-  parse_chapters(out, diagnostics);
+  for (ChapterText& text : texts) {
+    add_chapter(out, std::move(text.name), std::move(text.path), std::move(text.bytes), diagnostics);
+  }
   if (out.has_contents) check_front_matter(out, diagnostics);
   return out;
 }

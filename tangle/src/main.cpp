@@ -120,7 +120,6 @@ void prepare_heap() {
 #ifdef __GLIBC__
   constexpr std::size_t huge_page = 2u << 20;
   constexpr std::size_t heap = 12u << 20;
-  ::mallopt(M_ARENA_MAX, 1);  // for both threads
   ::mallopt(M_TRIM_THRESHOLD, static_cast<int>(2 * heap));
   ::mallopt(M_MMAP_THRESHOLD, static_cast<int>(2 * heap));
   char* all = static_cast<char*>(std::malloc(heap));  // so the heap grows by all of it, and nothing in it is touched

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "files.h"
-#include "parallel.h"
 #include "text.h"
 
 namespace tangle {
@@ -88,14 +87,10 @@ std::string write(const std::string& folder, const std::vector<const Output*>& o
   std::string made;
   for (const Output* output : outputs) {
     const std::string path = folder + "/" + output->path, parent = path.substr(0, path.rfind('/'));
-    const std::string why = parent == made ? "" : make_folders(parent);
-    if (!why.empty()) return output->path + ": " + why;
+    std::string why = parent == made ? "" : make_folders(parent);
     made = parent;
-  }
-  std::vector<std::string> whys(outputs.size());
-  in_parallel(outputs.size(), [&](std::size_t i) { whys[i] = put(folder + "/" + outputs[i]->path, outputs[i]->text); });
-  for (std::size_t i = 0; i < whys.size(); ++i) {
-    if (!whys[i].empty()) return outputs[i]->path + ": " + whys[i];
+    if (why.empty()) why = put(path, output->text);
+    if (!why.empty()) return output->path + ": " + why;
   }
   return {};
 }
