@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/json.hpp>
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -40,6 +41,24 @@ inline const json::object& object(const json::object& outer, std::string_view ke
   static const json::object none;
   const json::value* found = outer.if_contains(key);
   return found != nullptr && found->is_object() ? found->get_object() : none;
+}
+
+/// A field by a path such as "peer.median" or "config.shapes.3.us"; null when there is none.
+inline const json::value* dig(const json::object& fields, std::string_view path) {
+  const json::value* at = fields.if_contains(path.substr(0, path.find('.')));
+  while (at != nullptr && path.find('.') != path.npos) {
+    path.remove_prefix(path.find('.') + 1);
+    const std::string_view key = path.substr(0, path.find('.'));
+    if (const json::array* items = at->if_array()) {
+      std::size_t index = 0;
+      const auto [end, problem] = std::from_chars(key.data(), key.data() + key.size(), index);
+      const bool inside = problem == std::errc() && end == key.data() + key.size() && index < items->size();
+      at = inside ? &(*items)[index] : nullptr;
+    } else {
+      at = at->is_object() ? at->get_object().if_contains(key) : nullptr;
+    }
+  }
+  return at;
 }
 
 }  // namespace weave

@@ -182,13 +182,6 @@ class Reader {
 
 void read_stores(Stores& stores, tangle::Diagnostics& diagnostics) { Reader(stores, diagnostics).run(); }
 
-const json::value* dig(const json::object& fields, std::string_view path) {
-  const std::size_t dot = path.find('.');
-  const json::value* found = fields.if_contains(path.substr(0, dot));
-  if (found == nullptr || dot == std::string_view::npos) return found;
-  return found->is_object() ? dig(found->get_object(), path.substr(dot + 1)) : nullptr;
-}
-
 double number_of(const json::value& value) {
   if (value.is_double()) return value.get_double();
   if (value.is_int64()) return static_cast<double>(value.get_int64());

@@ -56,9 +56,6 @@ struct Stores {
 /// Reads citations/, benchmarks/ and build/values/ under the current folder. What is wrong with them is reported.
 void read_stores(Stores& stores, tangle::Diagnostics& diagnostics);
 
-/// A field of a record by a path such as "peer.median"; null when there is none.
-const json::value* dig(const json::object& fields, std::string_view path);
-
 /// "31.3", "13.2", "1,284": a number as a table shows it.
 std::string shown(double number);
 

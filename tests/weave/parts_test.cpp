@@ -6,6 +6,7 @@
 #include "citations.h"
 #include "highlight.h"
 #include "html.h"
+#include "json.h"
 #include "names.h"
 
 namespace weave {
@@ -151,6 +152,19 @@ TEST(Html, TemplatesSlugsAndEscapes) {
   EXPECT_THROW(filled("{{z}}", {}), std::runtime_error);
   EXPECT_EQ(slug("GPT-2, smallest model"), "gpt-2-smallest-model");
   EXPECT_EQ(escaped("a < b & \"c\""), "a &lt; b &amp; &quot;c&quot;");
+}
+
+TEST(Records, APathGoesThroughObjectsAndLists) {
+  const auto record =
+      boost::json::parse(R"({"median": 3, "config": {"shapes": [{"us": 8}, {"us": 9}]}})")
+          .as_object();
+  ASSERT_NE(dig(record, "median"), nullptr);
+  ASSERT_NE(dig(record, "config.shapes.1.us"), nullptr);
+  EXPECT_EQ(*dig(record, "config.shapes.1.us"), 9);
+  for (const char* wrong : {"", "mean", "median.x", "config.shapes.2.us", "config.shapes.-1.us",
+                            "config.shapes.1x.us", "config.shapes.us"}) {
+    EXPECT_EQ(dig(record, wrong), nullptr) << wrong;
+  }
 }
 
 }  // namespace
