@@ -8,11 +8,12 @@
 namespace tangle {
 namespace {
 
-constexpr std::array<std::string_view, 11> known_keys = {"title",         "part",     "prerequisites", "unlocks",
-                                                         "questions",     "tangles",  "links",         "benches",
-                                                         "test_includes", "verified", "summary"};
+constexpr std::array<std::string_view, 12> known_keys = {"title",   "part",          "difficulty", "prerequisites",
+                                                         "unlocks", "questions",     "tangles",    "links",
+                                                         "benches", "test_includes", "verified",   "summary"};
 constexpr std::array<std::string_view, 6> list_keys = {"prerequisites", "unlocks",       "questions",
                                                        "tangles",       "test_includes", "links"};
+constexpr std::array<std::string_view, 3> difficulties = {"introductory", "intermediate", "advanced"};
 
 class Checker {
  public:
@@ -31,6 +32,7 @@ class Checker {
     for (std::size_t i = 0; i < front.keys.size(); ++i) key(front.keys[i], front.items[i]);
     if (front.text("title").empty()) missing("title");
     part();
+    difficulty();
     for (const YamlNode* name : front.list("prerequisites")) prerequisite(*name);
     tangles();
   }
@@ -63,6 +65,12 @@ class Checker {
     const std::string_view word = folder.substr(folder.find('-') + 1);  // all of it where there is no hyphen
     if (part->scalar == word || part->scalar == folder) return;
     diagnostics_.error("bad-front-matter", part->span, "this chapter lies in the part " + quoted(word));
+  }
+
+  void difficulty() {
+    const YamlNode* given = document_.front.find("difficulty");
+    if (!given || std::ranges::find(difficulties, given->scalar) != difficulties.end()) return;
+    diagnostics_.error("bad-front-matter", given->span, "a difficulty is introductory, intermediate or advanced");
   }
 
   void prerequisite(const YamlNode& name) {
