@@ -48,6 +48,10 @@ set(ROSE_OUTPUTS
   rose/core/rng.h
   rose/core/utf8.cpp
   rose/core/utf8.h
+  rose/infer/kv_pool.cpp
+  rose/infer/kv_pool.h
+  rose/infer/memory_plan.cpp
+  rose/infer/memory_plan.h
   rose/kernels/activation.cpp
   rose/kernels/activation.h
   rose/kernels/activation_backward.cpp
@@ -353,7 +357,8 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/19-one-order-for-every-path
   4-kernels/20-embeddings-and-rotations
   4-kernels/21-kernels-in-libtorch
-  4-kernels/22-optimizer-steps)
+  4-kernels/22-optimizer-steps
+  5-inference/03-the-kv-pool)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -494,6 +499,10 @@ set(ROSE_FILES
   rose/core/rng.h
   rose/core/utf8.cpp
   rose/core/utf8.h
+  rose/infer/kv_pool.cpp
+  rose/infer/kv_pool.h
+  rose/infer/memory_plan.cpp
+  rose/infer/memory_plan.h
   rose/kernels/activation.cpp
   rose/kernels/activation.h
   rose/kernels/activation_backward.cpp
@@ -798,4 +807,5 @@ set(ROSE_FILES
   tests/4-kernels/19-one-order-for-every-path_test.cpp
   tests/4-kernels/20-embeddings-and-rotations_test.cpp
   tests/4-kernels/21-kernels-in-libtorch_test.cpp
-  tests/4-kernels/22-optimizer-steps_test.cpp)
+  tests/4-kernels/22-optimizer-steps_test.cpp
+  tests/5-inference/03-the-kv-pool_test.cpp)
