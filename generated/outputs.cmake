@@ -48,10 +48,15 @@ set(ROSE_OUTPUTS
   rose/core/rng.h
   rose/core/utf8.cpp
   rose/core/utf8.h
+  rose/infer/choose.cpp
+  rose/infer/choose.h
+  rose/infer/grammar.h
   rose/infer/kv_pool.cpp
   rose/infer/kv_pool.h
   rose/infer/memory_plan.cpp
   rose/infer/memory_plan.h
+  rose/infer/sampling.cpp
+  rose/infer/sampling.h
   rose/kernels/activation.cpp
   rose/kernels/activation.h
   rose/kernels/activation_backward.cpp
@@ -358,6 +363,7 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/20-embeddings-and-rotations
   4-kernels/21-kernels-in-libtorch
   4-kernels/22-optimizer-steps
+  5-inference/02-sampling
   5-inference/03-the-kv-pool)
 set(ROSE_EXAMPLES
   e4m3-table-example)
@@ -499,10 +505,15 @@ set(ROSE_FILES
   rose/core/rng.h
   rose/core/utf8.cpp
   rose/core/utf8.h
+  rose/infer/choose.cpp
+  rose/infer/choose.h
+  rose/infer/grammar.h
   rose/infer/kv_pool.cpp
   rose/infer/kv_pool.h
   rose/infer/memory_plan.cpp
   rose/infer/memory_plan.h
+  rose/infer/sampling.cpp
+  rose/infer/sampling.h
   rose/kernels/activation.cpp
   rose/kernels/activation.h
   rose/kernels/activation_backward.cpp
@@ -808,4 +819,5 @@ set(ROSE_FILES
   tests/4-kernels/20-embeddings-and-rotations_test.cpp
   tests/4-kernels/21-kernels-in-libtorch_test.cpp
   tests/4-kernels/22-optimizer-steps_test.cpp
+  tests/5-inference/02-sampling_test.cpp
   tests/5-inference/03-the-kv-pool_test.cpp)
