@@ -14,7 +14,7 @@
 #include "rose/core/error.h"
 #include "rose/core/files.h"
 #include "rose/core/json.h"
-#include "rose/model/budget.h"
+#include "rose/model/files/budget.h"
 #include "rose/model/files/checkpoint.h"
 #include "rose/model/files/config.h"
 #include "rose/model/generate.h"

@@ -2,7 +2,7 @@
 
 #include "rose/infer/cost.h"
 
-#include "rose/model/budget.h"
+#include "rose/model/files/budget.h"
 
 namespace rose::infer {
 

@@ -48,7 +48,7 @@
 #include "labs/evidence/values.h"
 #include "rose/core/error.h"
 #include "rose/core/rng.h"
-#include "rose/model/budget.h"
+#include "rose/model/files/budget.h"
 #include "rose/model/files/checkpoint.h"
 #include "rose/model/forward.h"
 #include "rose/model/kv_cache.h"

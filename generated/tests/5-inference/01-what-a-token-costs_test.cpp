@@ -41,7 +41,7 @@
 #include "labs/evidence/values.h"
 #include "rose/core/rng.h"
 #include "rose/infer/cost.h"
-#include "rose/model/budget.h"
+#include "rose/model/files/budget.h"
 
 namespace rose::infer {
 namespace {

@@ -1,6 +1,6 @@
 // Count parameters, bytes and operations before running anything.
 
-#include "rose/model/budget.h"
+#include "rose/model/files/budget.h"
 
 #include "rose/model/files/names.h"
 
