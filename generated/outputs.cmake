@@ -50,6 +50,8 @@ set(ROSE_OUTPUTS
   rose/core/utf8.h
   rose/infer/choose.cpp
   rose/infer/choose.h
+  rose/infer/cost.cpp
+  rose/infer/cost.h
   rose/infer/grammar.h
   rose/infer/kv_pool.cpp
   rose/infer/kv_pool.h
@@ -216,10 +218,10 @@ set(ROSE_OUTPUTS
   rose/kernels/view.h
   rose/model/backward.cpp
   rose/model/backward.h
-  rose/model/budget.cpp
-  rose/model/budget.h
   rose/model/files/assemble.cpp
   rose/model/files/assemble.h
+  rose/model/files/budget.cpp
+  rose/model/files/budget.h
   rose/model/files/checkpoint.cpp
   rose/model/files/checkpoint.h
   rose/model/files/checkpoint_hub.cpp
@@ -363,6 +365,7 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/20-embeddings-and-rotations
   4-kernels/21-kernels-in-libtorch
   4-kernels/22-optimizer-steps
+  5-inference/01-what-a-token-costs
   5-inference/02-sampling
   5-inference/03-the-kv-pool)
 set(ROSE_EXAMPLES
@@ -507,6 +510,8 @@ set(ROSE_FILES
   rose/core/utf8.h
   rose/infer/choose.cpp
   rose/infer/choose.h
+  rose/infer/cost.cpp
+  rose/infer/cost.h
   rose/infer/grammar.h
   rose/infer/kv_pool.cpp
   rose/infer/kv_pool.h
@@ -673,10 +678,10 @@ set(ROSE_FILES
   rose/kernels/view.h
   rose/model/backward.cpp
   rose/model/backward.h
-  rose/model/budget.cpp
-  rose/model/budget.h
   rose/model/files/assemble.cpp
   rose/model/files/assemble.h
+  rose/model/files/budget.cpp
+  rose/model/files/budget.h
   rose/model/files/checkpoint.cpp
   rose/model/files/checkpoint.h
   rose/model/files/checkpoint_hub.cpp
@@ -819,5 +824,6 @@ set(ROSE_FILES
   tests/4-kernels/20-embeddings-and-rotations_test.cpp
   tests/4-kernels/21-kernels-in-libtorch_test.cpp
   tests/4-kernels/22-optimizer-steps_test.cpp
+  tests/5-inference/01-what-a-token-costs_test.cpp
   tests/5-inference/02-sampling_test.cpp
   tests/5-inference/03-the-kv-pool_test.cpp)
