@@ -59,6 +59,10 @@ set(ROSE_OUTPUTS
   rose/infer/memory_plan.h
   rose/infer/sampling.cpp
   rose/infer/sampling.h
+  rose/infer/stop_strings.cpp
+  rose/infer/stop_strings.h
+  rose/infer/text_stream.cpp
+  rose/infer/text_stream.h
   rose/kernels/activation.cpp
   rose/kernels/activation.h
   rose/kernels/activation_backward.cpp
@@ -367,7 +371,8 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/22-optimizer-steps
   5-inference/01-what-a-token-costs
   5-inference/02-sampling
-  5-inference/03-the-kv-pool)
+  5-inference/03-the-kv-pool
+  5-inference/14-streaming-and-stops)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -519,6 +524,10 @@ set(ROSE_FILES
   rose/infer/memory_plan.h
   rose/infer/sampling.cpp
   rose/infer/sampling.h
+  rose/infer/stop_strings.cpp
+  rose/infer/stop_strings.h
+  rose/infer/text_stream.cpp
+  rose/infer/text_stream.h
   rose/kernels/activation.cpp
   rose/kernels/activation.h
   rose/kernels/activation_backward.cpp
@@ -826,4 +835,5 @@ set(ROSE_FILES
   tests/4-kernels/22-optimizer-steps_test.cpp
   tests/5-inference/01-what-a-token-costs_test.cpp
   tests/5-inference/02-sampling_test.cpp
-  tests/5-inference/03-the-kv-pool_test.cpp)
+  tests/5-inference/03-the-kv-pool_test.cpp
+  tests/5-inference/14-streaming-and-stops_test.cpp)
