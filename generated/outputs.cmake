@@ -48,6 +48,8 @@ set(ROSE_OUTPUTS
   rose/core/rng.h
   rose/core/utf8.cpp
   rose/core/utf8.h
+  rose/infer/admission.cpp
+  rose/infer/admission.h
   rose/infer/choose.cpp
   rose/infer/choose.h
   rose/infer/cost.cpp
@@ -57,8 +59,12 @@ set(ROSE_OUTPUTS
   rose/infer/kv_pool.h
   rose/infer/memory_plan.cpp
   rose/infer/memory_plan.h
+  rose/infer/prefix_cache.cpp
+  rose/infer/prefix_cache.h
+  rose/infer/request.h
   rose/infer/sampling.cpp
   rose/infer/sampling.h
+  rose/infer/step.h
   rose/infer/stop_strings.cpp
   rose/infer/stop_strings.h
   rose/infer/text_stream.cpp
@@ -372,6 +378,8 @@ set(ROSE_CHAPTER_TESTS
   5-inference/01-what-a-token-costs
   5-inference/02-sampling
   5-inference/03-the-kv-pool
+  5-inference/04-prefix-cache
+  5-inference/05-continuous-batching
   5-inference/14-streaming-and-stops)
 set(ROSE_EXAMPLES
   e4m3-table-example)
@@ -380,7 +388,8 @@ set(ROSE_EXAMPLE_OUTPUTS
 set(ROSE_FAILS)
 set(ROSE_EXERCISES
   kahan
-  mini-tangle-unused)
+  mini-tangle-unused
+  prefix-radix)
 set(ROSE_BENCHES
   attn-bwd-d128-causal-8k
   attn-bwd-d64-causal-1k
@@ -464,6 +473,8 @@ set(ROSE_FILES
   exercises/kahan_stub.cpp
   exercises/mini-tangle-unused_solution.cpp
   exercises/mini-tangle-unused_stub.cpp
+  exercises/prefix-radix_solution.cpp
+  exercises/prefix-radix_stub.cpp
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
   labs/counting/allocations.h
@@ -513,6 +524,8 @@ set(ROSE_FILES
   rose/core/rng.h
   rose/core/utf8.cpp
   rose/core/utf8.h
+  rose/infer/admission.cpp
+  rose/infer/admission.h
   rose/infer/choose.cpp
   rose/infer/choose.h
   rose/infer/cost.cpp
@@ -522,8 +535,12 @@ set(ROSE_FILES
   rose/infer/kv_pool.h
   rose/infer/memory_plan.cpp
   rose/infer/memory_plan.h
+  rose/infer/prefix_cache.cpp
+  rose/infer/prefix_cache.h
+  rose/infer/request.h
   rose/infer/sampling.cpp
   rose/infer/sampling.h
+  rose/infer/step.h
   rose/infer/stop_strings.cpp
   rose/infer/stop_strings.h
   rose/infer/text_stream.cpp
@@ -836,4 +853,6 @@ set(ROSE_FILES
   tests/5-inference/01-what-a-token-costs_test.cpp
   tests/5-inference/02-sampling_test.cpp
   tests/5-inference/03-the-kv-pool_test.cpp
+  tests/5-inference/04-prefix-cache_test.cpp
+  tests/5-inference/05-continuous-batching_test.cpp
   tests/5-inference/14-streaming-and-stops_test.cpp)

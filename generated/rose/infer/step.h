@@ -1,0 +1,75 @@
+// Say what one step computes, and who computes it.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "rose/infer/memory_plan.h"
+#include "rose/infer/sampling.h"
+#include "rose/kernels/kv_cache.h"
+
+namespace rose::model {
+class WeightSet;
+}
+
+namespace rose::infer {
+
+/// T tokens in S rows, R of them followed by a choice.
+struct StepInput {
+  std::span<const std::int32_t>
+      ids;  ///< [T]; -(r + 1): what logit row r of the launch before chose
+  std::span<const std::int32_t> positions;    ///< [T], absolute, consecutive within a row
+  std::span<const std::int32_t> row_offsets;  ///< [S + 1]
+  std::span<const std::int32_t>
+      page_table;  ///< [S, table_stride]; 0 (scratch) past a row's last page
+  std::int64_t table_stride = 0;
+  std::span<const kernels::KvPageCopy> copies;  ///< made first; no page is source and target
+  std::span<const std::int32_t> logit_tokens;   ///< [R], packed indices, ascending, may repeat
+  std::span<const RowSampling> sampling;        ///< [R]
+};
+
+/// What was chosen, row by row of logit_tokens.
+struct StepOutput {
+  std::span<const std::int32_t> tokens;   ///< [R]; -1: there was no number to choose by (NaN)
+  std::span<const float> logprobs;        ///< [R], where asked for
+  std::span<const std::int32_t> top_ids;  ///< [R, top_stride]
+  std::span<const float> top_logprobs;    ///< [R, top_stride]
+  std::int64_t top_stride = 0;            ///< the most alternatives that a row of this step wants
+};
+
+// Compute steps.
+
+/// The most that one step may hold, and the room for keys and values.
+struct RunnerLimits {
+  std::int64_t tokens = 0, sequences = 0, rows = 0;  ///< T, S, R at most
+  int page_size = 16;
+  std::int64_t pages = 0;      ///< page 0 is scratch: never read, written by padding
+  std::int64_t positions = 0;  ///< the longest sequence
+  std::int64_t vocab = 0;
+  bool asynchronous = false;  ///< launch returns before the work is done: overlapping is worth it
+};
+
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  virtual const RunnerLimits& limits() const = 0;
+  virtual const MemoryPlan& memory() const = 0;
+  virtual std::string_view name() const = 0;  ///< device and kernels, for reports
+
+  virtual void launch(const StepInput& step) = 0;  ///< at most two launches may be waited for
+  virtual StepOutput
+  wait() = 0;  ///< of the oldest launch; valid until the second launch after this
+
+  virtual std::shared_ptr<const model::WeightSet> weights() const = 0;
+  /// Nothing may be in flight, and the shapes must be the same.
+  virtual void set_weights(std::shared_ptr<const model::WeightSet> weights) = 0;
+  /// Whole pages as bytes, for moving a cache: each [keys | values, layers, kv_heads, page_size, head_dim].
+  virtual void read_pages(std::span<const std::int32_t> pages, std::span<std::byte> out) const = 0;
+  virtual void write_pages(std::span<const std::int32_t> pages, std::span<const std::byte> in) = 0;
+};
+
+}  // namespace rose::infer
