@@ -33,7 +33,7 @@ gpu::Buffer random(std::int64_t count, std::uint64_t seed) {
 
 /// Microseconds for one step with this many query heads, and whether all ways of computing it agreed bit for bit.
 double decode(std::int64_t heads, const gpu::Buffer& k, const gpu::Buffer& v, bool& agreed,
-              bool shuffled = true) {
+              bool shuffled = true, gpu::AttentionOptions how = {}, bool merge = true) {
   const gpu::Buffer q = random(sequences * heads * head_dim, 3);
   std::vector<std::int32_t> table(static_cast<std::size_t>(pages)), offsets(sequences + 1);
   std::iota(table.begin(), table.end(), 0);
@@ -56,8 +56,9 @@ double decode(std::int64_t heads, const gpu::Buffer& k, const gpu::Buffer& v, bo
   const std::vector<std::int32_t> lengths(sequences, static_cast<std::int32_t>(length));
   const auto bytes = static_cast<std::size_t>(sequences * heads * head_dim) * 2;
   const auto run = [&](const gpu::AttentionOptions& options, const auto& use) {
-    const gpu::AttentionPlan plan = gpu::plan_attention(
+    gpu::AttentionPlan plan = gpu::plan_attention(
         {heads, kv_heads, head_dim, 1.0f / std::sqrt(128.0f)}, offsets, lengths, options);
+    if (!merge) plan.merges = 0;
     const gpu::Buffer workspace(plan.workspace_bytes());
     gpu::Buffer out(bytes);
     out.poison();
@@ -75,8 +76,8 @@ double decode(std::int64_t heads, const gpu::Buffer& k, const gpu::Buffer& v, bo
     gpu::synchronize({});
     return out.values<std::uint16_t>();
   };
-  agreed = agreed && run({}, once) == run({.path = gpu::AttentionPath::rows}, once);
-  return run({}, [](const gpu::Launch& launch, const gpu::Buffer&) {
+  if (merge) agreed = agreed && run(how, once) == run({.path = gpu::AttentionPath::rows}, once);
+  return run(how, [](const gpu::Launch& launch, const gpu::Buffer&) {
     return gpu::time_launches(launch, {.rounds = 8, .samples = 9, .warmup = 2}).median_us;
   });
 }
@@ -96,6 +97,17 @@ int main(int argc, char** argv) {
   }
   groups["in_order"] = giga / decode(4 * kv_heads, k, v, agreed, false);
   std::fprintf(stderr, "pages in order: %.0f GB/s\n", groups["in_order"].as_double());
+  for (int variant = -1; variant <= 4; ++variant) {
+    gpu::AttentionOptions how;
+    how.warpgroup = variant >= 0;
+    how.variant = variant;
+    bool same = true;
+    const double whole = giga / decode(4 * kv_heads, k, v, same, true, how);
+    const double ordered = giga / decode(4 * kv_heads, k, v, same, false, how);
+    const double bare = giga / decode(4 * kv_heads, k, v, same, true, how, false);
+    std::fprintf(stderr, "variant %d: %.0f GB/s, in order %.0f, without merge %.0f, bits %s\n",
+                 variant, whole, ordered, bare, same ? "agree" : "DIFFER");
+  }
   const double read = gpu::measure_bandwidth().read / 1e9;
   std::fprintf(stderr, "read bandwidth %.0f GB/s, ways of computing %s\n", read,
                agreed ? "agree" : "DIFFER");

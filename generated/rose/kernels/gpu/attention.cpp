@@ -262,6 +262,7 @@ AttentionCall begin(const AttentionPlan& plan, const Matrix& q, const Matrix& ou
   call.split = plan.options.key_split;
   call.warpgroup = plan.options.warpgroup;
   call.turns = plan.options.turns;
+  call.variant = plan.options.variant;
   call.half = q.dtype == DType::f16;
   call.row_offsets = static_cast<const std::int32_t*>(workspace.data);
   call.key_lengths = call.row_offsets + plan.lengths;

@@ -37,6 +37,7 @@ struct AttentionCall {
   bool half = false;      // f16, else bf16
   bool warpgroup = true;  // may use wgmma
   bool turns = true;      // its computing warpgroups take turns
+  int variant = 0;
 };
 
 void launch_attention_rows(const AttentionCall& call, void* stream);

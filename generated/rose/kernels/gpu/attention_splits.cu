@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "rose/kernels/gpu/attention.cuh"
+#include "rose/kernels/gpu/attention_splits.cuh"
 #include "rose/kernels/gpu/cuda.cuh"
 
 namespace rose::kernels::gpu {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kRows = 16;   // query rows of a block: one tensor-core tile
+constexpr int kRows = split_rows;
 constexpr int kPiece = 64;  // keys that arrive together
 
 // Divide shared memory.
@@ -23,40 +23,7 @@ struct SplitShared {
   T queries[kRows * pitch];           // of the item whose keys come next
   float scores[kRows * score_pitch];  // each tile's weights later replace its scores
   int row[2][numerics::key_split];    // where the keys of this item, and of the next, are
-  float max[tiles][kRows];            // of each tile, scaled
-  float rescale[tiles][kRows];        // what earlier sums are multiplied with
-  float sum[tiles][kRows][4];         // of each tile, by lane of the quad
-};
-
-// Read a work item: all that a block must know, in one access.
-struct SplitItem {
-  int4 low, high;
-
-  __device__ __forceinline__ SplitItem(const AttentionCall& call, std::int64_t index) {
-    low = make_int4(-1, 0, 0, 0);
-    high = make_int4(0, 0, 0, 0);
-    if (index >= call.item_count) return;
-    const int4* const at = reinterpret_cast<const int4*>(call.items) + 2 * index;
-    low = __ldg(at);
-    high = __ldg(at + 1);
-  }
-  __device__ __forceinline__ bool empty() const { return low.x < 0; }
-  __device__ __forceinline__ int sequence() const { return low.x; }
-  __device__ __forceinline__ int kv_head() const { return low.y & 0xffff; }
-  __device__ __forceinline__ int first_row() const { return low.y >> 16 << 4; }
-  __device__ __forceinline__ int first_key() const { return low.z * numerics::key_split; }
-  __device__ __forceinline__ int slot() const { return low.w; }  // -1: this split is all
-  __device__ __forceinline__ int first_token() const { return high.x; }
-  __device__ __forceinline__ int rows(int group) const {
-    return min(kRows, high.y * group - first_row());
-  }
-  /// How many of the split's keys a row of this item sees; more than the split holds, or none.
-  __device__ __forceinline__ int limit(int row, int group) const {
-    return max(0, high.z - high.y + (first_row() + row) / group + 1) - first_key();
-  }
-  __device__ __forceinline__ int keys(int group) const {
-    return empty() ? 0 : max(0, min(numerics::key_split, limit(rows(group) - 1, group)));
-  }
+  TileStates<tiles> states;
 };
 
 // Copy what is read once, and let the L2 fetch the 256 bytes around it in one go.
@@ -203,29 +170,17 @@ __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
           s[o][j][2 * h] = column < limit[h] ? pair.x : -INFINITY;
           s[o][j][2 * h + 1] = column + 1 < limit[h] ? pair.y : -INFINITY;
         }
-        const float max = largest(s[o], h) * call.factor;
-        if (quad == 0) shared.max[t][g + 8 * h] = max;
       }
+      shared.states.note_max(s[o], t, call.factor);
     }
     __syncthreads();
     ROSE_UNROLL()
     for (int o = 0; o < own; ++o) {
       const int t = o * kWarps + warp;
-      ROSE_UNROLL()
-      for (int h = 0; h < 2; ++h) {
-        float before = -INFINITY;
-        for (int u = 0; u < t; ++u) before = fmaxf(before, shared.max[u][g + 8 * h]);
-        const float base_of = anchor(fmaxf(before, shared.max[t][g + 8 * h]));
-        shared.sum[t][g + 8 * h][quad] = soften(s[o], h, call.factor, base_of);
-        if (quad == 0) shared.rescale[t][g + 8 * h] = rescale(before, base_of);
-        T* const weights =
-            reinterpret_cast<T*>(shared.scores + (g + 8 * h) * Shared::score_pitch + t * tile);
-        ROSE_UNROLL()
-        for (int j = 0; j < tile / 8; ++j) {
-          *reinterpret_cast<std::uint32_t*>(weights + j * 8 + 2 * quad) =
-              pack<T>(s[o][j][2 * h], s[o][j][2 * h + 1]);
-        }
-      }
+      constexpr int pitch_of_weights =
+          Shared::score_pitch * static_cast<int>(sizeof(float) / sizeof(T));
+      shared.states.soften_tile(s[o], t, call.factor,
+                                reinterpret_cast<T*>(shared.scores + t * tile), pitch_of_weights);
     }
     // Values: each warp takes a quarter of the output's columns, keys ascending by 16.
     float open[columns / 8][4] = {};
@@ -233,19 +188,7 @@ __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
     for (int p = 0; p < pieces; ++p) {
       const T* const values = step(pieces + p);
       if (p * kPiece % tile == 0) {
-        const int t = p * kPiece / tile;
-        float factor[2];
-        ROSE_UNROLL()
-        for (int h = 0; h < 2; ++h) {
-          factor[h] = shared.rescale[t][g + 8 * h];
-          sum[h] = fmaf(sum[h], factor[h], shared.sum[t][g + 8 * h][quad]);
-          max[h] = fmaxf(max[h], shared.max[t][g + 8 * h]);
-        }
-        ROSE_UNROLL()
-        for (int j = 0; j < columns / 8; ++j) {
-          ROSE_UNROLL()
-          for (int i = 0; i < 4; ++i) open[j][i] *= factor[i / 2];
-        }
+        shared.states.begin_tile(p * kPiece / tile, open, max, sum);
       }
       ROSE_UNROLL()
       for (int kk = 0; kk < kPiece / 16; ++kk) {
@@ -272,39 +215,7 @@ __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
       }
     }
     for (int p = 2 * pieces; p < steps; ++p) step(p);
-    // Store the result, or this split's part of it.
-    const float totals[2] = {quad_sum(sum[0]), quad_sum(sum[1])};  // all lanes, before rows differ
-    ROSE_UNROLL()
-    for (int h = 0; h < 2; ++h) {
-      const int row = g + 8 * h, r = item.first_row() + row;
-      if (row >= item.rows(group)) continue;
-      const std::int64_t token = item.first_token() + r / group;
-      const int head = item.kv_head() * group + r % group;
-      if (item.slot() < 0) {
-        const float scale = inverse(totals[h]);
-        T* const out =
-            static_cast<T*>(call.out) + token * call.out_stride + head * D + warp * columns;
-        ROSE_UNROLL()
-        for (int j = 0; j < columns / 8; ++j) {
-          *reinterpret_cast<std::uint32_t*>(out + j * 8 + 2 * quad) =
-              pack<T>(open[j][2 * h] * scale, open[j][2 * h + 1] * scale);
-        }
-        if (warp == 0 && quad == 0 && call.lse != nullptr) {
-          call.lse[token * call.heads + head] = log_sum_exp(max[h], totals[h]);
-        }
-      } else {
-        float* const part =
-            call.partials + (static_cast<std::int64_t>(item.slot()) * kRows + row) * (D + 2);
-        ROSE_UNROLL()
-        for (int j = 0; j < columns / 8; ++j) {
-          *reinterpret_cast<float2*>(part + warp * columns + j * 8 + 2 * quad) =
-              make_float2(open[j][2 * h], open[j][2 * h + 1]);
-        }
-        if (warp == 0 && quad == 0) {
-          *reinterpret_cast<float2*>(part + D) = make_float2(max[h], totals[h]);
-        }
-      }
-    }
+    store_split<T, D>(call, item, open, max, sum, warp * columns, warp == 0);
     base += steps;
     item = next;
     next = after;
@@ -393,6 +304,7 @@ void launch(const AttentionCall& call, cudaStream_t stream, bool merge) {
 }  // namespace
 
 void launch_attention_splits(const AttentionCall& call, void* stream) {
+  if (launch_attention_pages(call, stream)) return;
   auto* const s = static_cast<cudaStream_t>(stream);
   call.half ? launch<__half>(call, s, false) : launch<__nv_bfloat16>(call, s, false);
 }

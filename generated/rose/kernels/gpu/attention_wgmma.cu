@@ -26,38 +26,6 @@ struct WarpgroupShared {
   std::uint64_t empty_keys[kStages], empty_values[kStages];  // nobody reads it any more
 };
 
-// Barriers that copies and readers arrive at.
-__device__ __forceinline__ void barrier_begin(std::uint64_t& barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals)
-               : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(std::uint64_t& barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
-}
-/// Arrives when all copies that this thread has issued so far are complete.
-__device__ __forceinline__ void barrier_arrive_after_copies(std::uint64_t& barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&barrier))
-               : "memory");
-}
-__device__ __forceinline__ void barrier_wait(std::uint64_t& barrier, int parity) {
-  asm volatile(
-      "{.reg .pred p;\n"
-      "wait: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
-      "@p bra done;\n"
-      "bra wait;\n"
-      "done: }" ::"r"(shared_address(&barrier)),
-      "r"(parity)
-      : "memory");
-}
-/// Waits for the other threads of a set of whole warps.
-__device__ __forceinline__ void gather_threads(int name, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
-}
-/// Counts towards such a gathering without waiting.
-__device__ __forceinline__ void announce_threads(int name, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
-}
-
 // The warpgroup that fetches.
 template <class T, int D>
 __device__ __forceinline__ void fetch_all(const AttentionCall& call, WarpgroupShared<T, D>& shared,

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cuda.h>
+#include <cudaTypedefs.h>
 
 #include <cstdint>
+#include <string>
 
 #include "rose/kernels/gpu/cuda.cuh"
 
@@ -77,6 +79,15 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* ma
       "l"(map), "r"(term), "r"(row), "r"(barrier)
       : "memory");
 }
+/// The same of a matrix of three dimensions.
+__device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* map, int term,
+                                         int row, int slab, std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(map), "r"(term), "r"(row), "r"(slab), "r"(barrier)
+      : "memory");
+}
 /// Copies it to the same place in the blocks of the mask, and reports to each one's barrier.
 __device__ __forceinline__ void copy_box_to(std::uint16_t mask, std::uint32_t to,
                                             const CUtensorMap* map, int term, int row,
@@ -87,6 +98,53 @@ __device__ __forceinline__ void copy_box_to(std::uint16_t mask, std::uint32_t to
       "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
       "l"(map), "r"(term), "r"(row), "r"(barrier), "h"(mask)
       : "memory");
+}
+
+// Describe matrices for such copies, on the host.
+inline PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
+  static const auto function = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    constexpr unsigned version = 12000;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, version,
+                                         cudaEnableDefault, &result) != cudaSuccess ||
+        result != cudaDriverEntryPointSuccess) {
+      cudaGetLastError();
+      found = nullptr;
+    }
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(found);
+  }();
+  return function;
+}
+
+/// Whether this is such a device, with a driver that can describe matrices to it.
+inline bool present() {
+  static const bool yes = [] {
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           major == 9 && tensor_map_encoder() != nullptr;
+  }();
+  return yes;
+}
+
+/// Boxes of 128-byte rows, swizzled. Strides in bytes, from the second dimension on. What lies outside arrives as zeros.
+template <std::size_t Rank>
+CUtensorMap tensor_map(CUtensorMapDataType type, const void* data, const cuuint64_t (&sizes)[Rank],
+                       const cuuint64_t (&strides)[Rank - 1], const cuuint32_t (&box)[Rank]) {
+  CUtensorMap map{};
+  cuuint32_t every[Rank];
+  for (cuuint32_t& e : every) e = 1;
+  const CUresult result =
+      tensor_map_encoder()(&map, type, Rank, const_cast<void*>(data), sizes, strides, box, every,
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw core::Error(core::Code::internal,
+                      "cuTensorMapEncodeTiled: error " + std::to_string(result));
+  }
+  return map;
 }
 
 // Products of 64 rows with 8 to 64 columns.

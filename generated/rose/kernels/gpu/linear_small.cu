@@ -1,7 +1,5 @@
 // Multiply few rows by narrow column tiles, weights read once.
 
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 
 #include "rose/kernels/gpu/hopper.cuh"
@@ -325,50 +323,13 @@ __global__ void __launch_bounds__(160) warps_kernel(const __grid_constant__ Oper
 }
 
 // Describe the boxes.
-PFN_cuTensorMapEncodeTiled_v12000 encoder() {
-  static const auto function = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    constexpr unsigned version = 12000;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, version,
-                                         cudaEnableDefault, &result) != cudaSuccess ||
-        result != cudaDriverEntryPointSuccess) {
-      cudaGetLastError();
-      found = nullptr;
-    }
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(found);
-  }();
-  return function;
-}
-
 CUtensorMap describe(const Matrix& matrix, int box_rows) {
-  CUtensorMap map{};
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(matrix.cols),
                                static_cast<cuuint64_t>(matrix.rows)};
-  const cuuint64_t row_stride =
-      static_cast<cuuint64_t>(matrix.rows > 1 ? matrix.row_stride() : matrix.cols) * 2;
+  const cuuint64_t row_stride[1] = {
+      static_cast<cuuint64_t>(matrix.rows > 1 ? matrix.row_stride() : matrix.cols) * 2};
   const cuuint32_t box[2] = {terms, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t every[2] = {1, 1};
-  const CUresult result =
-      encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, matrix.data, sizes, &row_stride, box,
-                every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) {
-    throw core::Error(core::Code::internal,
-                      "cuTensorMapEncodeTiled: error " + std::to_string(result));
-  }
-  return map;
-}
-
-bool is_hopper() {
-  static const bool yes = [] {
-    int device = 0, major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           major == 9;
-  }();
-  return yes;
+  return hopper::tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, matrix.data, sizes, row_stride, box);
 }
 
 // Launch with clusters and as many stages as fit.
@@ -449,7 +410,7 @@ void launch_halves(const Operands& o, const SmallVariant& variant, const LinearA
 
 bool small_fits(const LinearShape& shape) {
   return shape.in == DType::bf16 && shape.aligned && shape.k > 0 && shape.k % 8 == 0 &&
-         is_hopper() && encoder() != nullptr;
+         hopper::present();
 }
 
 void run_small(const LinearPlan& plan, const LinearArguments& a, Stream stream) {

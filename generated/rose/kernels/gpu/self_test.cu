@@ -169,13 +169,8 @@ struct Sample {
 };
 
 // Run every path on a sample.
-bool is_hopper() {
-  constexpr int hopper = 90;
-  return device_info().capability == hopper;
-}
-
 void run_instructions(const Sample& sample, std::vector<BitCase>& cases) {
-  if (!is_hopper()) return;
+  if (!hopper::present()) return;
   Buffer& y = const_cast<Sample&>(sample).y;
   const auto run = [&](auto kernel, const char* name) {
     y.poison();
@@ -209,7 +204,7 @@ void run_emulation(const Sample& sample, bool others, SelfTest& test) {
     }
     return result;
   };
-  if (is_hopper()) test.cases.push_back(compare({}));
+  if (hopper::present()) test.cases.push_back(compare({}));
   if (!others) return;
   for (const TensorCore& model : {TensorCore{16, 0}, TensorCore{16, 1}, TensorCore{16, 3},
                                   TensorCore{8, 1}, TensorCore{8, 2}}) {
