@@ -120,8 +120,10 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/attention_backward.cuh
   rose/kernels/gpu/attention_backward.h
   rose/kernels/gpu/attention_backward_wgmma.cu
+  rose/kernels/gpu/attention_pages.cu
   rose/kernels/gpu/attention_rows.cu
   rose/kernels/gpu/attention_splits.cu
+  rose/kernels/gpu/attention_splits.cuh
   rose/kernels/gpu/attention_wgmma.cu
   rose/kernels/gpu/buffer.cpp
   rose/kernels/gpu/buffer.h
@@ -596,8 +598,10 @@ set(ROSE_FILES
   rose/kernels/gpu/attention_backward.cuh
   rose/kernels/gpu/attention_backward.h
   rose/kernels/gpu/attention_backward_wgmma.cu
+  rose/kernels/gpu/attention_pages.cu
   rose/kernels/gpu/attention_rows.cu
   rose/kernels/gpu/attention_splits.cu
+  rose/kernels/gpu/attention_splits.cuh
   rose/kernels/gpu/attention_wgmma.cu
   rose/kernels/gpu/buffer.cpp
   rose/kernels/gpu/buffer.h
