@@ -11,6 +11,9 @@ set(ROSE_OUTPUTS
   labs/gpu/rows_bench.h
   labs/information/information.h
   labs/notation/shape_walk.h
+  labs/rl/estimators.h
+  labs/rl/examples.h
+  labs/rl/process.h
   labs/tangle/mini.h
   rose/app/cli.cpp
   rose/app/cli.h
@@ -382,7 +385,9 @@ set(ROSE_CHAPTER_TESTS
   5-inference/03-the-kv-pool
   5-inference/04-prefix-cache
   5-inference/05-continuous-batching
-  5-inference/14-streaming-and-stops)
+  5-inference/14-streaming-and-stops
+  6-agentic-rl/04-mathematical-foundations
+  6-agentic-rl/05-derivations-step-by-step)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -488,6 +493,9 @@ set(ROSE_FILES
   labs/gpu/rows_bench.h
   labs/information/information.h
   labs/notation/shape_walk.h
+  labs/rl/estimators.h
+  labs/rl/examples.h
+  labs/rl/process.h
   labs/tangle/mini.h
   outputs.cmake
   rose/app/cli.cpp
@@ -859,4 +867,6 @@ set(ROSE_FILES
   tests/5-inference/03-the-kv-pool_test.cpp
   tests/5-inference/04-prefix-cache_test.cpp
   tests/5-inference/05-continuous-batching_test.cpp
-  tests/5-inference/14-streaming-and-stops_test.cpp)
+  tests/5-inference/14-streaming-and-stops_test.cpp
+  tests/6-agentic-rl/04-mathematical-foundations_test.cpp
+  tests/6-agentic-rl/05-derivations-step-by-step_test.cpp)
