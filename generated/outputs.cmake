@@ -385,6 +385,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/03-the-kv-pool
   5-inference/04-prefix-cache
   5-inference/05-continuous-batching
+  5-inference/09-batch-invariance
   5-inference/14-streaming-and-stops
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step)
@@ -867,6 +868,7 @@ set(ROSE_FILES
   tests/5-inference/03-the-kv-pool_test.cpp
   tests/5-inference/04-prefix-cache_test.cpp
   tests/5-inference/05-continuous-batching_test.cpp
+  tests/5-inference/09-batch-invariance_test.cpp
   tests/5-inference/14-streaming-and-stops_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp)
