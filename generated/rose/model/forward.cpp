@@ -14,6 +14,7 @@
 #include "rose/kernels/linear.h"
 #include "rose/kernels/norm.h"
 #include "rose/kernels/rope.h"
+#include "rose/model/program.h"
 
 #include <cmath>
 
@@ -97,6 +98,170 @@ void normalise(const Config& config, std::span<const float> x, const float* weig
                        pool);
   }
 }
+
+// Perform the steps of a pass on a CPU.
+class CpuOperations {
+ public:
+  CpuOperations(const WeightSet& weights, const Batch& batch, const kernels::KvView* kv,
+                Saved* saved, Workspace& ws, std::span<float> hidden)
+      : weights_(weights),
+        config_(weights.config()),
+        batch_(batch),
+        kv_(kv),
+        saved_(saved),
+        ws_(ws),
+        pool_(ws.pool()),
+        tokens_(static_cast<std::int64_t>(batch.ids.size())),
+        x_(rows(ws.x, config_.hidden)),
+        y_(rows(ws.projected, config_.hidden)),
+        hidden_(hidden) {}
+
+  // Embed, and know where each token stands.
+  void embed() { kernels::embedding(batch_.ids, weights_.embed(), x_, pool_); }
+
+  void add_positions() {
+    kernels::embedding(batch_.positions, weights_.pos_embed(), y_, pool_);
+    kernels::add(x_, y_, pool_);
+  }
+
+  void prepare_rotation() {
+    cos_ = saved_ != nullptr ? saved_->rope_cos : rows(ws_.rope_cos, config_.head_dim / 2);
+    sin_ = saved_ != nullptr ? saved_->rope_sin : rows(ws_.rope_sin, config_.head_dim / 2);
+    kernels::rope_table(batch_.positions, ws_.inv_freq(), ws_.rope_scale(), cos_, sin_, pool_);
+  }
+
+  void enter(std::int64_t layer) {
+    layer_index_ = layer;
+    layer_ = &weights_.layers()[count(layer)];
+    if (saved_ != nullptr) keep_ = saved_->layers[count(layer)];
+  }
+
+  void norm_final() {
+    kernels::add(x_, y_, pool_);
+    if (saved_ != nullptr) std::ranges::copy(x_, saved_->final_input.begin());
+    normalise(config_, x_, weights_.norm(), weights_.norm_bias(), hidden_,
+              saved_ != nullptr ? saved_->final_mean : std::span<float>(),
+              saved_ != nullptr ? saved_->final_inv : std::span<float>(), pool_);
+  }
+
+  // Attention: each token reads the tokens before it.
+  void norm_attention(bool add) {
+    if (add) kernels::add(x_, y_, pool_);
+    keep_stream(keep_.input);
+    normed_ = place(keep_.attn_normed, ws_.normed, config_.hidden);
+    normalise(config_, x_, layer_->attn_norm, layer_->attn_norm_bias, normed_, keep_.attn_norm_mean,
+              keep_.attn_norm_inv, pool_);
+  }
+
+  void project_in() {
+    q_ = place(keep_.q, ws_.q, config_.heads * config_.head_dim);
+    k_ = place(keep_.k, ws_.k, config_.kv_heads * config_.head_dim);
+    v_ = place(keep_.v, ws_.v, config_.kv_heads * config_.head_dim);
+    const std::array<kernels::Projection, 3> qkv{{
+        {.w = layer_->q, .bias = layer_->q_bias, .y = raw(keep_.q_raw, q_)},
+        {.w = layer_->k, .bias = layer_->k_bias, .y = raw(keep_.k_raw, k_)},
+        {.w = layer_->v, .bias = layer_->v_bias, .y = v_},
+    }};
+    kernels::linear(normed_, tokens_, qkv, pool_);
+  }
+
+  void place_keys() {
+    const std::int64_t h = config_.heads, g = config_.kv_heads, d = config_.head_dim;
+    if (config_.qk_norm) {
+      kernels::rmsnorm(raw(keep_.q_raw, q_), tokens_ * h, {layer_->q_norm, count(d)},
+                       config_.norm_eps, q_, keep_.q_inv, pool_);
+      kernels::rmsnorm(raw(keep_.k_raw, k_), tokens_ * g, {layer_->k_norm, count(d)},
+                       config_.norm_eps, k_, keep_.k_inv, pool_);
+    }
+    if (!cos_.empty()) {
+      kernels::rope(q_, tokens_, h, d, cos_, sin_, pool_);
+      kernels::rope(k_, tokens_, g, d, cos_, sin_, pool_);
+    }
+    if (kv_ != nullptr) {
+      kernels::kv_append(k_, v_, *kv_, static_cast<int>(layer_index_), batch_.row_offsets,
+                         batch_.positions, pool_);
+    }
+  }
+
+  static std::span<float> raw(std::span<float> kept, std::span<float> reused) {
+    return kept.empty() ? reused : kept;
+  }
+
+  void attend() {
+    const kernels::AttentionShape shape{
+        .heads = config_.heads,
+        .kv_heads = config_.kv_heads,
+        .head_dim = config_.head_dim,
+        .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim))};
+    attended_ = place(keep_.attn_out, ws_.attn_out, config_.heads * config_.head_dim);
+    if (kv_ != nullptr) {
+      kernels::attention(q_, *kv_, static_cast<int>(layer_index_), batch_.row_offsets,
+                         batch_.positions, shape, attended_, {}, pool_);
+    } else {
+      kernels::attention(q_, k_, v_, batch_.row_offsets, shape, attended_, keep_.lse, pool_);
+    }
+  }
+
+  void project_out() { kernels::linear(attended_, tokens_, layer_->o, layer_->o_bias, y_, pool_); }
+
+  // Feed-forward: each token thinks alone.
+  void norm_feed_forward() {
+    kernels::add(x_, y_, pool_);
+    keep_stream(keep_.middle);
+    normed_ = place(keep_.ffn_normed, ws_.normed, config_.hidden);
+    normalise(config_, x_, layer_->ffn_norm, layer_->ffn_norm_bias, normed_, keep_.ffn_norm_mean,
+              keep_.ffn_norm_inv, pool_);
+  }
+
+  void widen() {
+    const std::span<float> up = place(keep_.up, ws_.up, config_.ffn);
+    activated_ = saved_ != nullptr ? keep_.activated : up;
+    const bool gated = layer_->gate.data != nullptr;
+    const std::span<float> gate =
+        gated ? place(keep_.gate, ws_.gate, config_.ffn) : std::span<float>();
+    const std::array<kernels::Projection, 2> widened{{
+        {.w = layer_->up, .bias = layer_->up_bias, .y = up},
+        {.w = layer_->gate, .bias = layer_->gate_bias, .y = gate},
+    }};
+    kernels::linear(normed_, tokens_, std::span(widened).first(gated ? 2 : 1), pool_);
+    if (gated) {
+      kernels::silu_multiply(gate, up, activated_, pool_);
+    } else {
+      const auto kind =
+          config_.activation == Activation::gelu ? kernels::Gelu::exact : kernels::Gelu::tanh;
+      kernels::gelu(up, activated_, kind, pool_);
+    }
+  }
+
+  void narrow() {
+    kernels::linear(activated_, tokens_, layer_->down, layer_->down_bias, y_, pool_);
+  }
+
+ private:
+  // Keep, or reuse.
+  std::span<float> rows(std::span<float> buffer, std::int64_t width) const {
+    return buffer.first(count(tokens_ * width));
+  }
+  std::span<float> place(std::span<float> kept, std::span<float> reused, std::int64_t width) const {
+    return saved_ != nullptr ? kept : rows(reused, width);
+  }
+  /// The stream is about to change: what backward needs of it is copied.
+  void keep_stream(std::span<float> to) const {
+    std::ranges::copy(saved_ != nullptr ? x_ : x_.first(0), to.begin());
+  }
+
+  const WeightSet& weights_;
+  const Config& config_;
+  const Batch& batch_;
+  const kernels::KvView* kv_;
+  Saved* saved_;
+  Workspace& ws_;
+  core::ThreadPool& pool_;
+  std::int64_t tokens_, layer_index_ = 0;
+  std::span<float> x_, y_, hidden_, cos_, sin_, q_, k_, v_, normed_, attended_, activated_;
+  const LayerWeights* layer_ = nullptr;
+  SavedLayer keep_;
+};
 
 }  // namespace
 
@@ -200,103 +365,9 @@ void forward(const WeightSet& weights, const Batch& batch, const kernels::KvView
   }
   const auto tokens = static_cast<std::int64_t>(batch.ids.size());
   if (tokens == 0) return;
-  core::ThreadPool& pool = ws.pool();
   ws.reserve(tokens);
   if (saved != nullptr) saved->reserve(config, tokens);
-  const auto rows = [&](std::span<float> buffer, std::int64_t width) {
-    return buffer.first(count(tokens * width));
-  };
-  const std::int64_t qd = config.heads * config.head_dim, kd = config.kv_heads * config.head_dim;
-  const std::span<float> x = rows(ws.x, config.hidden),
-                         projected = rows(ws.projected, config.hidden);
-
-  kernels::embedding(batch.ids, weights.embed(), x, pool);
-  std::span<float> cos, sin;
-  if (config.family == Family::gpt2) {
-    kernels::embedding(batch.positions, weights.pos_embed(), projected, pool);
-    kernels::add(x, projected, pool);
-  } else {
-    cos = saved != nullptr ? saved->rope_cos : rows(ws.rope_cos, config.head_dim / 2);
-    sin = saved != nullptr ? saved->rope_sin : rows(ws.rope_sin, config.head_dim / 2);
-    kernels::rope_table(batch.positions, ws.inv_freq(), ws.rope_scale(), cos, sin, pool);
-  }
-  for (std::int64_t i = 0; i < config.layers; ++i) {
-    const LayerWeights& layer = weights.layers()[count(i)];
-    SavedLayer keep;
-    if (saved != nullptr) keep = saved->layers[count(i)];
-    const auto place = [&](std::span<float> kept, std::span<float> reused, std::int64_t width) {
-      return saved != nullptr ? kept : rows(reused, width);
-    };
-    // Attention: each token reads the tokens before it.
-    const std::span<float> normed = place(keep.attn_normed, ws.normed, config.hidden);
-    const std::span<float> q = place(keep.q, ws.q, qd), k = place(keep.k, ws.k, kd),
-                           v = place(keep.v, ws.v, kd);
-    std::ranges::copy(saved != nullptr ? x : x.first(0), keep.input.begin());
-    normalise(config, x, layer.attn_norm, layer.attn_norm_bias, normed, keep.attn_norm_mean,
-              keep.attn_norm_inv, pool);
-    const std::span<float> q_raw = keep.q_raw.empty() ? q : keep.q_raw,
-                           k_raw = keep.k_raw.empty() ? k : keep.k_raw;
-    const std::array<kernels::Projection, 3> qkv{{
-        {.w = layer.q, .bias = layer.q_bias, .y = q_raw},
-        {.w = layer.k, .bias = layer.k_bias, .y = k_raw},
-        {.w = layer.v, .bias = layer.v_bias, .y = v},
-    }};
-    kernels::linear(normed, tokens, qkv, pool);
-    if (config.qk_norm) {
-      const std::size_t d = count(config.head_dim);
-      kernels::rmsnorm(q_raw, tokens * config.heads, {layer.q_norm, d}, config.norm_eps, q,
-                       keep.q_inv, pool);
-      kernels::rmsnorm(k_raw, tokens * config.kv_heads, {layer.k_norm, d}, config.norm_eps, k,
-                       keep.k_inv, pool);
-    }
-    if (!cos.empty()) {
-      kernels::rope(q, tokens, config.heads, config.head_dim, cos, sin, pool);
-      kernels::rope(k, tokens, config.kv_heads, config.head_dim, cos, sin, pool);
-    }
-    const kernels::AttentionShape shape{
-        .heads = config.heads,
-        .kv_heads = config.kv_heads,
-        .head_dim = config.head_dim,
-        .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim))};
-    const std::span<float> attended = place(keep.attn_out, ws.attn_out, qd);
-    if (kv != nullptr) {
-      kernels::kv_append(k, v, *kv, static_cast<int>(i), batch.row_offsets, batch.positions, pool);
-      kernels::attention(q, *kv, static_cast<int>(i), batch.row_offsets, batch.positions, shape,
-                         attended, {}, pool);
-    } else {
-      kernels::attention(q, k, v, batch.row_offsets, shape, attended, keep.lse, pool);
-    }
-    kernels::linear(attended, tokens, layer.o, layer.o_bias, projected, pool);
-    kernels::add(x, projected, pool);
-    // Feed-forward: each token thinks alone.
-    std::ranges::copy(saved != nullptr ? x : x.first(0), keep.middle.begin());
-    const std::span<float> read = place(keep.ffn_normed, ws.normed, config.hidden);
-    normalise(config, x, layer.ffn_norm, layer.ffn_norm_bias, read, keep.ffn_norm_mean,
-              keep.ffn_norm_inv, pool);
-    const std::span<float> up = place(keep.up, ws.up, config.ffn);
-    const std::span<float> activated = saved != nullptr ? keep.activated : up;
-    const bool gated = layer.gate.data != nullptr;
-    const std::span<float> gate =
-        gated ? place(keep.gate, ws.gate, config.ffn) : std::span<float>();
-    const std::array<kernels::Projection, 2> widened{{
-        {.w = layer.up, .bias = layer.up_bias, .y = up},
-        {.w = layer.gate, .bias = layer.gate_bias, .y = gate},
-    }};
-    kernels::linear(read, tokens, std::span(widened).first(gated ? 2 : 1), pool);
-    if (gated) {
-      kernels::silu_multiply(gate, up, activated, pool);
-    } else {
-      kernels::gelu(
-          up, activated,
-          config.activation == Activation::gelu ? kernels::Gelu::exact : kernels::Gelu::tanh, pool);
-    }
-    kernels::linear(activated, tokens, layer.down, layer.down_bias, projected, pool);
-    kernels::add(x, projected, pool);
-  }
-  if (saved != nullptr) std::ranges::copy(x, saved->final_input.begin());
-  normalise(config, x, weights.norm(), weights.norm_bias(), hidden,
-            saved != nullptr ? saved->final_mean : std::span<float>(),
-            saved != nullptr ? saved->final_inv : std::span<float>(), pool);
+  run_forward(config, CpuOperations(weights, batch, kv, saved, ws, hidden));
 }
 
 // Turn hidden rows into logits.

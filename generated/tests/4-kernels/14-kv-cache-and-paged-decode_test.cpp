@@ -43,6 +43,7 @@
 #include "rose/core/rng.h"
 #include "rose/kernels/gpu/attention.h"
 #include "rose/kernels/gpu/kv_cache.h"
+#include "rose/kernels/gpu/norm.h"
 #include "rose/kernels/kv_cache.h"
 
 namespace rose::kernels {
@@ -220,6 +221,71 @@ TEST_F(KvCacheGpu, AppendsCopiesAndGathers) {
   }
 }
 
+TEST_F(KvCacheGpu, NormsHeadsWithTheBitsOfTheNorm) {
+  for (const std::int64_t d : {64, 128, 256}) {
+    constexpr std::int64_t heads = 6, kv_heads = 2, tokens = 37, page = 16, pages = 3;
+    const std::int64_t width = kv_heads * d, all = (heads + 2 * kv_heads) * d;
+    const auto x = random_values(tokens * all, 7, 3.0f), w = random_values(2 * d, 8);
+    DeviceMatrix fused = DeviceMatrix::of(x, tokens, all, DType::bf16),
+                 apart = DeviceMatrix::of(x, tokens, all, DType::bf16),
+                 weights = DeviceMatrix::of(w, 2, d, DType::f32);
+    const auto part = [&](const DeviceMatrix& of, std::int64_t first, std::int64_t cols) {
+      Matrix m = of.view();
+      return Matrix{static_cast<std::uint16_t*>(m.data) + first, m.dtype, m.rows, cols, all};
+    };
+    const auto weight = [&](std::int64_t row) {
+      return Matrix{static_cast<float*>(weights.view().data) + row * d, DType::f32, 1, d};
+    };
+    std::vector<KvPlace> places;
+    for (std::int32_t t = 0; t < tokens; ++t) places.push_back({0, t == 5 ? -1 : t});
+    const auto angles = random_values(tokens * d, 9);
+    const Buffer on_places = Buffer::of(std::span<const KvPlace>(places)),
+                 on_angles = Buffer::of(std::span<const float>(angles)),
+                 table = Buffer::of(std::span<const std::int32_t>(std::vector<int>{2, 0, 1}));
+    const Rotation rotation{on_angles.as<float>(), on_angles.as<float>() + tokens * d / 2};
+    std::vector<std::vector<std::uint16_t>> caches;
+    for (const bool together : {true, false}) {
+      const DeviceMatrix& of = together ? fused : apart;
+      const Matrix q = part(of, 0, heads * d), k = part(of, heads * d, width),
+                   v = part(of, heads * d + width, width);
+      Buffer keys(static_cast<std::size_t>(pages * page * width * 2)), values(keys.bytes());
+      keys.poison();
+      values.poison();
+      const KvView kv{.k = keys.data(),
+                      .v = values.data(),
+                      .dtype = DType::bf16,
+                      .layers = 1,
+                      .kv_heads = kv_heads,
+                      .head_dim = static_cast<int>(d),
+                      .page_size = page,
+                      .pages = pages,
+                      .page_table = table.as<std::int32_t>(),
+                      .table_stride = pages};
+      HeadNorm norm{weight(0).data, weight(1).data, DType::f32, 1e-6f};
+      if (!together) {
+        rmsnorm_heads(q, weight(0), norm.eps, q, nullptr, {});
+        rmsnorm_heads(k, weight(1), norm.eps, k, nullptr, {});
+        norm = {};
+      }
+      kv_append(q, k, v, kv, 0, on_places.as<KvPlace>(), rotation, {}, nullptr, norm);
+      synchronize({});
+      caches.push_back(keys.values<std::uint16_t>());
+      caches.push_back(values.values<std::uint16_t>());
+    }
+    EXPECT_EQ(caches[0], caches[2]) << d;
+    EXPECT_EQ(caches[1], caches[3]) << d;
+    const auto queries = [&](const DeviceMatrix& m) {
+      std::vector<float> all_of = m.values(), q;
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        const auto row = all_of.begin() + t * all;
+        q.insert(q.end(), row, row + heads * d);
+      }
+      return q;
+    };
+    expect_same_bits(queries(fused), queries(apart), "queries");
+  }
+}
+
 TEST(KvCacheChecks, ErrorsNameTheArgument) {
   const auto argument_of = [](const auto& call) -> std::string {
     try {
@@ -258,6 +324,10 @@ TEST(KvCacheChecks, ErrorsNameTheArgument) {
               kv_append(none, row, row, kv, 0, place, {angle, nullptr}, {});
             }),
             "rotation");
+  EXPECT_EQ(argument_of([&] {
+              kv_append(none, row, row, kv, 0, place, {}, {}, nullptr, {memory, memory});
+            }),
+            "norm");
   EXPECT_EQ(argument_of([&] {
               kv_gather(kv, 0, place, row, {memory, DType::bf16, 2, 64}, {});
             }),

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "rose/kernels/gpu/attention.h"
 #include "rose/kernels/gpu/kv_cache.cuh"
 
@@ -58,8 +60,8 @@ KvCall call_of(const KvView& kv, int layer, const Matrix& k, const Matrix& v, co
 
 // Append and gather.
 void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& kv, int layer,
-               const KvPlace* places, const Rotation& rotation, Stream stream,
-               std::int32_t* fault) {
+               const KvPlace* places, const Rotation& rotation, Stream stream, std::int32_t* fault,
+               const HeadNorm& norm) {
   const bool any = check_pair(kv, layer, k, v, places);
   if (!q.empty()) {
     if (q.cols % kv.head_dim != 0) {
@@ -70,11 +72,24 @@ void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& 
   if ((rotation.cos == nullptr) != (rotation.sin == nullptr)) {
     bad_argument("rotation", "cos and sin come together");
   }
+  if (norm.q != nullptr || norm.k != nullptr) {
+    if (norm.q == nullptr || norm.k == nullptr || q.empty()) {
+      bad_argument("norm", "queries and keys are normed together");
+    }
+    if (!can_norm_heads(kv.dtype, kv.head_dim)) {
+      bad_argument(
+          "norm", fmt::format("heads of {} {}: norm them apart", kv.head_dim, info(kv.dtype).name));
+    }
+    if (norm.dtype != DType::f32 && norm.dtype != DType::bf16) {
+      bad_argument("norm", "weights of f32 or bf16 are needed");
+    }
+  }
   if (!any) return;
   KvCall call = call_of(kv, layer, k, v, places, fault);
   call.cos = rotation.cos;
   call.sin = rotation.sin;
-  if (!q.empty() && rotation.cos != nullptr) {
+  call.norm = norm;
+  if (!q.empty() && (rotation.cos != nullptr || norm.q != nullptr)) {
     call.q = q.data;
     call.q_stride = q.row_stride();
     call.heads = static_cast<int>(q.cols / kv.head_dim);
@@ -85,6 +100,12 @@ void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& 
   static_cast<void>(stream), static_cast<void>(call);
   no_cuda("kv_append");
 #endif
+}
+
+bool can_norm_heads(DType dtype, std::int64_t head_dim) {
+  constexpr std::int64_t least = 16, most = 512;  // a lane has 16 numbers of a head
+  return dtype == DType::bf16 && head_dim >= least && head_dim <= most &&
+         std::has_single_bit(static_cast<std::uint64_t>(head_dim));
 }
 
 void kv_gather(const KvView& kv, int layer, const KvPlace* places, const Matrix& k, const Matrix& v,

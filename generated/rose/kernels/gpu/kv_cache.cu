@@ -47,6 +47,56 @@ __device__ __forceinline__ void turn(Eight& low, Eight& high, const float* cos, 
   }
 }
 
+// Norm a head that lies in neighbouring lanes.
+template <class T>
+__device__ __forceinline__ void load_weights(const void* from, DType dtype, int at,
+                                             float (&to)[8]) {
+  if (dtype == DType::f32) {
+    const auto* four = reinterpret_cast<const float4*>(static_cast<const float*>(from) + at);
+    const float4 a = four[0], b = four[1];
+    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
+    to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+  } else {
+    const Eight eight = *reinterpret_cast<const Eight*>(static_cast<const T*>(from) + at);
+    ROSE_UNROLL()
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = unpack<T>(eight.word[i]);
+      to[2 * i] = two.x, to[2 * i + 1] = two.y;
+    }
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void norm_head(Eight& low, Eight& high, const HeadNorm& norm,
+                                          const void* weights, int d, int half, int pieces) {
+  Eight* const eights[2] = {&low, &high};
+  float squares[2] = {};
+  ROSE_UNROLL()
+  for (int h = 0; h < 2; ++h) {
+    ROSE_UNROLL()
+    for (int i = 0; i < 4; ++i) {
+      const float2 x = unpack<T>(eights[h]->word[i]);
+      squares[h] = fmaf(x.y, x.y, fmaf(x.x, x.x, squares[h]));
+    }
+  }
+  float total = squares[0] + squares[1];
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const unsigned lanes = (pieces == 32 ? ~0u : (1u << pieces) - 1) << (lane & ~(pieces - 1));
+  for (int step = pieces / 2; step > 0; step /= 2) total += __shfl_xor_sync(lanes, total, step);
+  const float inv = 1.0f / sqrtf(total / static_cast<float>(2 * half) + norm.eps);
+  ROSE_UNROLL()
+  for (int h = 0; h < 2; ++h) {
+    float weight[8];
+    load_weights<T>(weights, norm.dtype, h * half + d, weight);
+    ROSE_UNROLL()
+    for (int i = 0; i < 4; ++i) {
+      const float2 x = unpack<T>(eights[h]->word[i]);
+      eights[h]->word[i] = pack<T>(round_to<T>(x.x * inv) * weight[2 * i],
+                                   round_to<T>(x.y * inv) * weight[2 * i + 1]);
+    }
+  }
+}
+
 // Append: a thread takes eight pairs of one head of queries, keys or values.
 template <class T>
 __global__ void __launch_bounds__(kThreads) append_rows(KvCall call) {
@@ -75,6 +125,9 @@ __global__ void __launch_bounds__(kThreads) append_rows(KvCall call) {
   }
   Eight low = *reinterpret_cast<const Eight*>(from + at);
   Eight high = *reinterpret_cast<const Eight*>(from + at + half);
+  if (!is_value && call.norm.q != nullptr) {
+    norm_head<T>(low, high, call.norm, is_query ? call.norm.q : call.norm.k, d, half, pieces);
+  }
   if (!is_value && call.cos != nullptr) {
     turn<T>(low, high, call.cos + token * half + d, call.sin + token * half + d);
   }

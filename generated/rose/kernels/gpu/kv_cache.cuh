@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "rose/kernels/kv_cache.h"
+#include "rose/kernels/gpu/kv_cache.h"
 
 namespace rose::kernels::gpu {
 
@@ -15,6 +15,7 @@ struct KvCall {
   std::int64_t q_stride = 0, k_stride = 0, v_stride = 0, tokens = 0;
   const KvPlace* places = nullptr;
   const float *cos = nullptr, *sin = nullptr;
+  HeadNorm norm;
   const KvPageCopy* copies = nullptr;
   std::int64_t count = 0;
   std::int32_t* fault = nullptr;

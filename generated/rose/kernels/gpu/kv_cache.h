@@ -14,13 +14,24 @@ struct Rotation {
   const float *cos = nullptr, *sin = nullptr;
 };
 
+/// The norm that some families give every head of q and k before it is turned: weights [head_dim] on the device, f32 or bf16.
+struct HeadNorm {
+  const void *q = nullptr, *k = nullptr;
+  DType dtype = DType::f32;
+  float eps = 0;
+};
+
 /// Stores k and v [T, kv_heads * head_dim] at their places (T of them, on the device), keys turned by the rotation on their
 /// way; turns q [T, heads * head_dim] in place, unless it is empty. The cache has the type of k: bf16 or f16. A turned number
 /// is rounded once, so the bits are those of turning first and storing then. A negative position stores nothing (padding).
 /// fault, an int on the device or null, is set to 1 when a place has no page in the cache: nothing is written there.
+/// With a norm, rmsnorm_heads of q and k comes first, with its bits; see can_norm_heads.
 void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& kv, int layer,
                const KvPlace* places, const Rotation& rotation, Stream stream,
-               std::int32_t* fault = nullptr);
+               std::int32_t* fault = nullptr, const HeadNorm& norm = {});
+
+/// Whether kv_append takes a norm for such heads: bf16, and a power of two from 16 to 512 wide.
+bool can_norm_heads(DType dtype, std::int64_t head_dim);
 
 /// The reverse: k and v [T, kv_heads * head_dim] of one layer. Zeros for a negative position and for one without a page.
 void kv_gather(const KvView& kv, int layer, const KvPlace* places, const Matrix& k, const Matrix& v,

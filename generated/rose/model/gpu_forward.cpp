@@ -1,0 +1,332 @@
+// Run the model forward on a GPU.
+
+#include "rose/model/gpu_forward.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "rose/core/error.h"
+#include "rose/kernels/gpu/elementwise.h"
+#include "rose/kernels/gpu/embedding.h"
+#include "rose/kernels/gpu/kv_cache.h"
+#include "rose/kernels/gpu/norm.h"
+#include "rose/kernels/gpu/rope.h"
+#include "rose/model/forward.h"
+#include "rose/model/program.h"
+
+namespace rose::model {
+
+using kernels::DType;
+using kernels::gpu::LinearShape;
+using kernels::gpu::Matrix;
+using kernels::gpu::Stream;
+
+// Describe the products of a model.
+namespace {
+
+constexpr std::int64_t element = 2;  // bytes of a bf16
+
+LinearShape qkv_shape(const Config& c, std::int64_t m) {
+  return {.m = m, .n = (c.heads + 2 * c.kv_heads) * c.head_dim, .k = c.hidden, .bias = c.qkv_bias};
+}
+LinearShape out_shape(const Config& c, std::int64_t m) {
+  return {.m = m, .n = c.hidden, .k = c.heads * c.head_dim, .bias = c.o_bias};
+}
+LinearShape up_shape(const Config& c, std::int64_t m) {
+  using Kind = kernels::gpu::Activation;
+  const Kind gelu = c.activation == Activation::gelu ? Kind::gelu_exact : Kind::gelu_tanh;
+  return {.m = m,
+          .n = c.ffn,
+          .k = c.hidden,
+          .bias = c.mlp_bias,
+          .activation = c.family == Family::gpt2 ? gelu : Kind::swiglu};
+}
+LinearShape down_shape(const Config& c, std::int64_t m) {
+  return {.m = m, .n = c.hidden, .k = c.ffn, .bias = c.mlp_bias};
+}
+LinearShape head_shape(const Config& c, std::int64_t rows) {
+  return {.m = rows, .n = c.vocab_size, .k = c.hidden, .out = DType::f32};
+}
+
+}  // namespace
+
+kernels::AttentionShape attention_shape(const Config& config) {
+  return {.heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim))};
+}
+
+// Lay out the buffers between the steps.
+namespace {
+
+/// Hands out pieces of device memory; without any, only measures.
+class Pieces {
+ public:
+  explicit Pieces(std::byte* memory) : memory_(memory) {}
+  std::byte* take(std::int64_t bytes) {
+    constexpr std::size_t line = 256;
+    std::byte* const at = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += (static_cast<std::size_t>(bytes) + line - 1) / line * line;
+    return at;
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  std::byte* memory_;
+  std::size_t used_ = 0;
+};
+
+template <class To>
+void lay_out(const Config& c, std::int64_t tokens, std::int64_t rows, Pieces& from, To& to) {
+  constexpr std::int64_t library = std::int64_t{32} << 20;  // what plans allow cuBLASLt
+  const std::int64_t qd = c.heads * c.head_dim, kd = c.kv_heads * c.head_dim;
+  to.x = from.take(tokens * c.hidden * element);
+  to.y = from.take(tokens * c.hidden * element);
+  to.normed = from.take(tokens * c.hidden * element);
+  to.qkv = from.take(tokens * (qd + 2 * kd) * element);
+  to.attended = from.take(tokens * qd * element);
+  to.activated = from.take(tokens * c.ffn * element);
+  to.last_x = from.take(rows * c.hidden * element);
+  to.last_y = from.take(rows * c.hidden * element);
+  const std::int64_t angles = c.family == Family::gpt2 ? 0 : c.head_dim / 2 * 4;
+  to.cos = reinterpret_cast<float*>(from.take(tokens * angles));
+  to.sin = reinterpret_cast<float*>(from.take(tokens * angles));
+  to.inv_freq = reinterpret_cast<float*>(from.take(angles));
+  const std::int64_t linear = library + tokens * 2 * c.ffn * element;
+  to.linear = {from.take(linear), static_cast<std::size_t>(linear)};
+}
+
+/// The members that lay_out fills, for measuring.
+struct Layout {
+  std::byte *x, *y, *normed, *qkv, *attended, *activated, *last_x, *last_y;
+  float *cos, *sin, *inv_freq;
+  kernels::gpu::Workspace linear;
+};
+
+}  // namespace
+
+std::size_t GpuWorkspace::bytes(const Config& config, std::int64_t tokens, std::int64_t rows) {
+  Pieces measure(nullptr);
+  Layout unused{};
+  lay_out(config, tokens, rows, measure, unused);
+  return measure.used();
+}
+
+GpuWorkspace::GpuWorkspace(const Config& config, std::int64_t tokens, std::int64_t rows,
+                           bool measured)
+    : plans(measured), config_(config), tokens_(tokens), rows_(rows) {
+  check_gpu_model(config, DType::bf16);
+  memory_ = kernels::gpu::Buffer(bytes(config, tokens, rows));
+  Pieces pieces(memory_.as<std::byte>());
+  lay_out(config, tokens, rows, pieces, *this);
+  const RopeSetup rope = rope_setup(config);
+  rope_scale = rope.scale;
+  const auto at =
+      static_cast<std::size_t>(reinterpret_cast<std::byte*>(inv_freq) - memory_.as<std::byte>());
+  memory_.upload(std::as_bytes(std::span(rope.inv_freq)), at);
+}
+
+void GpuWorkspace::plan(std::int64_t m) {
+  for (const LinearShape& shape : {qkv_shape(config_, m), out_shape(config_, m),
+                                   up_shape(config_, m), down_shape(config_, m)}) {
+    plans(shape);
+  }
+}
+
+void GpuWorkspace::plan_head(std::int64_t rows) {
+  plans(head_shape(config_, rows));
+}
+
+// Perform the steps of a pass on a GPU.
+namespace {
+
+class GpuOperations {
+ public:
+  GpuOperations(const GpuWeights& weights, const GpuBatch& batch, GpuWorkspace& ws,
+                const Matrix& hidden, Stream stream)
+      : w_(weights), c_(weights.config()), b_(batch), ws_(ws), hidden_(hidden), s_(stream) {}
+
+  // Embed, and know where each token stands.
+  void embed() { kernels::gpu::embedding(b_.ids, w_.embed(), x(), s_); }
+
+  void add_positions() {
+    kernels::gpu::embedding(b_.positions, w_.pos_embed(), y(), s_);
+    kernels::gpu::add(x(), y(), x(), s_);
+  }
+
+  void prepare_rotation() {
+    kernels::gpu::rope_table(b_.positions, b_.tokens, ws_.inv_freq, c_.head_dim / 2, ws_.rope_scale,
+                             ws_.cos, ws_.sin, s_);
+  }
+
+  void enter(std::int64_t layer) {
+    index_ = static_cast<int>(layer);
+    layer_ = &w_.layers()[static_cast<std::size_t>(layer)];
+  }
+
+  /// Rows of a table are looked up by number: so are rows of the stream.
+  void norm_final() {
+    if (b_.logit_tokens == nullptr) return norm(x(), y(), true, w_.norm(), w_.norm_bias(), hidden_);
+    Matrix last_x = hidden_, last_y = hidden_;
+    last_x.data = ws_.last_x;
+    last_y.data = ws_.last_y;
+    last_x.stride = last_y.stride = 0;
+    kernels::gpu::embedding(b_.logit_tokens, x(), last_x, s_);
+    kernels::gpu::embedding(b_.logit_tokens, y(), last_y, s_);
+    norm(last_x, last_y, true, w_.norm(), w_.norm_bias(), hidden_);
+  }
+
+  // Attention: each token reads the tokens before it.
+  void norm_attention(bool add) {
+    norm(x(), y(), add, layer_->attn_norm, layer_->attn_norm_bias, normed());
+  }
+
+  void project_in() {
+    multiply(qkv_shape(c_, b_.tokens), normed(), layer_->qkv, layer_->qkv_bias,
+             packed(0, c_.heads + 2 * c_.kv_heads));
+  }
+
+  void place_keys() {
+    const bool turns = c_.family != Family::gpt2;
+    const bool together =
+        b_.kv != nullptr && kernels::gpu::can_norm_heads(DType::bf16, c_.head_dim);
+    kernels::gpu::HeadNorm heads{};
+    if (c_.qk_norm && together) {
+      heads = {layer_->q_norm.data, layer_->k_norm.data, DType::f32, c_.norm_eps};
+    } else if (c_.qk_norm) {
+      kernels::gpu::rmsnorm_heads(q(), layer_->q_norm, c_.norm_eps, q(), nullptr, s_);
+      kernels::gpu::rmsnorm_heads(k(), layer_->k_norm, c_.norm_eps, k(), nullptr, s_);
+    }
+    if (b_.kv != nullptr) {
+      const kernels::gpu::Rotation rotation{turns ? ws_.cos : nullptr, turns ? ws_.sin : nullptr};
+      kernels::gpu::kv_append(q(), k(), v(), *b_.kv, index_, b_.places, rotation, s_, b_.fault,
+                              heads);
+    } else if (turns) {
+      constexpr auto half = kernels::gpu::RopePairing::half;
+      kernels::gpu::rope(q(), c_.head_dim, ws_.cos, ws_.sin, half, false, s_);
+      kernels::gpu::rope(k(), c_.head_dim, ws_.cos, ws_.sin, half, false, s_);
+    }
+  }
+
+  void attend() {
+    const Matrix out = rows(ws_.attended, c_.heads * c_.head_dim);
+    if (b_.kv != nullptr) {
+      kernels::gpu::attention(*b_.plan, q(), *b_.kv, index_, out, nullptr, b_.attention, s_,
+                              b_.fault);
+    } else {
+      kernels::gpu::attention(*b_.plan, q(), k(), v(), out, nullptr, b_.attention, s_);
+    }
+  }
+
+  void project_out() {
+    multiply(out_shape(c_, b_.tokens), rows(ws_.attended, c_.heads * c_.head_dim), layer_->o,
+             layer_->o_bias, y());
+  }
+
+  // Feed-forward: each token thinks alone.
+  void norm_feed_forward() {
+    norm(x(), y(), true, layer_->ffn_norm, layer_->ffn_norm_bias, normed());
+  }
+
+  void widen() {
+    multiply(up_shape(c_, b_.tokens), normed(), layer_->up, layer_->up_bias,
+             rows(ws_.activated, c_.ffn));
+  }
+
+  void narrow() {
+    multiply(down_shape(c_, b_.tokens), rows(ws_.activated, c_.ffn), layer_->down,
+             layer_->down_bias, y());
+  }
+
+ private:
+  // Name the buffers, norm, multiply.
+  Matrix rows(std::byte* data, std::int64_t cols) const {
+    return {.data = data, .dtype = DType::bf16, .rows = b_.tokens, .cols = cols};
+  }
+  Matrix x() const { return rows(ws_.x, c_.hidden); }
+  Matrix y() const { return rows(ws_.y, c_.hidden); }
+  Matrix normed() const { return rows(ws_.normed, c_.hidden); }
+  /// Columns of the packed queries, keys and values.
+  Matrix packed(std::int64_t first, std::int64_t heads) const {
+    const std::int64_t d = c_.head_dim;
+    Matrix m = rows(ws_.qkv + first * d * element, heads * d);
+    m.stride = (c_.heads + 2 * c_.kv_heads) * d;
+    return m;
+  }
+  Matrix q() const { return packed(0, c_.heads); }
+  Matrix k() const { return packed(c_.heads, c_.kv_heads); }
+  Matrix v() const { return packed(c_.heads + c_.kv_heads, c_.kv_heads); }
+
+  /// With `add`, stream += change first, in the same kernel.
+  void norm(const Matrix& stream, const Matrix& change, bool add, const Matrix& weight,
+            const Matrix& bias, const Matrix& to) const {
+    if (c_.norm == NormKind::rmsnorm) {
+      if (add) {
+        kernels::gpu::add_rmsnorm(stream, change, weight, c_.norm_eps, stream, to, nullptr, s_);
+      } else {
+        kernels::gpu::rmsnorm(stream, weight, c_.norm_eps, to, nullptr, s_);
+      }
+    } else if (add) {
+      kernels::gpu::add_layernorm(stream, change, weight, bias, c_.norm_eps, stream, to, nullptr,
+                                  nullptr, s_);
+    } else {
+      kernels::gpu::layernorm(stream, weight, bias, c_.norm_eps, to, nullptr, nullptr, s_);
+    }
+  }
+
+  void multiply(const LinearShape& shape, const Matrix& from, const Matrix& weight,
+                const void* bias, const Matrix& to) const {
+    kernels::gpu::linear(ws_.plans(shape), {.x = from, .w = weight, .bias = bias, .y = to},
+                         ws_.linear, s_);
+  }
+
+  const GpuWeights& w_;
+  const Config& c_;
+  const GpuBatch& b_;
+  GpuWorkspace& ws_;
+  const Matrix& hidden_;
+  Stream s_;
+  const GpuLayer* layer_ = nullptr;
+  int index_ = 0;
+};
+
+}  // namespace
+
+// Run the program.
+void forward(const GpuWeights& weights, const GpuBatch& batch, GpuWorkspace& workspace,
+             const Matrix& hidden, Stream stream) {
+  const Config& config = weights.config();
+  const auto fail = [](const char* where, std::string message) {
+    throw core::Error(core::Code::invalid_argument, std::move(message)).in(where);
+  };
+  if (batch.tokens < 0 || batch.tokens > workspace.tokens()) {
+    fail("tokens",
+         fmt::format("{} tokens, where there is room for {}", batch.tokens, workspace.tokens()));
+  }
+  if (hidden.cols != config.hidden || hidden.dtype != DType::bf16 ||
+      (batch.logit_tokens == nullptr ? hidden.rows != batch.tokens
+                                     : hidden.rows > workspace.rows())) {
+    fail("hidden",
+         fmt::format("{} rows of {}, where rows of {} are needed, one for each token that "
+                     "is asked for, at most {}",
+                     hidden.rows, hidden.cols, config.hidden, workspace.rows()));
+  }
+  if (batch.plan == nullptr || batch.plan->tokens != batch.tokens) {
+    fail("plan", "the attention plan is of another batch");
+  }
+  if (batch.kv != nullptr && batch.places == nullptr) fail("places", "a cache needs them");
+  if (batch.tokens == 0) return;
+  run_forward(config, GpuOperations(weights, batch, workspace, hidden, stream));
+}
+
+void logits(const GpuWeights& weights, const Matrix& hidden_rows, GpuWorkspace& workspace,
+            const Matrix& out, Stream stream) {
+  const LinearShape shape = head_shape(weights.config(), hidden_rows.rows);
+  kernels::gpu::linear(workspace.plans(shape), {.x = hidden_rows, .w = weights.head(), .y = out},
+                       workspace.linear, stream);
+}
+
+}  // namespace rose::model
