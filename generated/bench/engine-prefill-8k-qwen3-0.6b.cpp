@@ -16,7 +16,7 @@
 #include "rose/kernels/gpu/kv_cache.h"
 #include "rose/kernels/gpu/norm.h"
 #include "rose/kernels/gpu/sampling.h"
-#include "rose/model/budget.h"
+#include "rose/model/files/budget.h"
 
 namespace {
 

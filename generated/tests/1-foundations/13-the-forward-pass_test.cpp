@@ -52,6 +52,7 @@
 #include "rose/model/files/checkpoint.h"
 #include "rose/model/forward.h"
 #include "rose/model/kv_cache.h"
+#include "rose/model/program.h"
 #include "rose/model/weights.h"
 
 namespace rose::model {
