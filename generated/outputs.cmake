@@ -9,6 +9,8 @@ set(ROSE_OUTPUTS
   labs/gpu/attention_bench.inl
   labs/gpu/gpu_test.h
   labs/gpu/rows_bench.h
+  labs/inference/pass.h
+  labs/inference/qwen3.h
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/rl/estimators.h
@@ -261,8 +263,13 @@ set(ROSE_OUTPUTS
   rose/model/forward.h
   rose/model/generate.cpp
   rose/model/generate.h
+  rose/model/gpu_forward.cpp
+  rose/model/gpu_forward.h
+  rose/model/gpu_weights.cpp
+  rose/model/gpu_weights.h
   rose/model/kv_cache.cpp
   rose/model/kv_cache.h
+  rose/model/program.h
   rose/model/sample.cpp
   rose/model/sample.h
   rose/model/weights.cpp
@@ -385,6 +392,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/03-the-kv-pool
   5-inference/04-prefix-cache
   5-inference/05-continuous-batching
+  5-inference/07-the-forward-pass-on-a-gpu
   5-inference/09-batch-invariance
   5-inference/14-streaming-and-stops
   6-agentic-rl/04-mathematical-foundations
@@ -407,6 +415,7 @@ set(ROSE_BENCHES
   cpu-decode-smollm2
   cpu-prefill-smollm2
   cross-entropy
+  engine-prefill-8k-qwen3-0.6b
   gemm-bf16-shapes
   gemm-fp32-4096
   numerics-contract
@@ -425,6 +434,7 @@ set(ROSE_LINKS_attn-fwd-d64-causal-4k cuda)
 set(ROSE_LINKS_cpu-decode-smollm2 torch)
 set(ROSE_LINKS_cpu-prefill-smollm2 torch)
 set(ROSE_LINKS_cross-entropy cuda)
+set(ROSE_LINKS_engine-prefill-8k-qwen3-0.6b torch cuda)
 set(ROSE_LINKS_gemm-bf16-shapes cuda)
 set(ROSE_LINKS_gemm-fp32-4096 cuda)
 set(ROSE_LINKS_numerics-contract cuda)
@@ -455,6 +465,7 @@ set(ROSE_LINKS_4-kernels/19-one-order-for-every-path cuda)
 set(ROSE_LINKS_4-kernels/20-embeddings-and-rotations cuda)
 set(ROSE_LINKS_4-kernels/21-kernels-in-libtorch torch cuda)
 set(ROSE_LINKS_4-kernels/22-optimizer-steps cuda)
+set(ROSE_LINKS_5-inference/07-the-forward-pass-on-a-gpu torch cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-bwd-d128-causal-8k.cpp
@@ -465,6 +476,7 @@ set(ROSE_FILES
   bench/cpu-decode-smollm2.cpp
   bench/cpu-prefill-smollm2.cpp
   bench/cross-entropy.cpp
+  bench/engine-prefill-8k-qwen3-0.6b.cpp
   bench/gemm-bf16-shapes.cpp
   bench/gemm-fp32-4096.cpp
   bench/numerics-contract.cpp
@@ -492,6 +504,8 @@ set(ROSE_FILES
   labs/gpu/attention_bench.inl
   labs/gpu/gpu_test.h
   labs/gpu/rows_bench.h
+  labs/inference/pass.h
+  labs/inference/qwen3.h
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/rl/estimators.h
@@ -745,8 +759,13 @@ set(ROSE_FILES
   rose/model/forward.h
   rose/model/generate.cpp
   rose/model/generate.h
+  rose/model/gpu_forward.cpp
+  rose/model/gpu_forward.h
+  rose/model/gpu_weights.cpp
+  rose/model/gpu_weights.h
   rose/model/kv_cache.cpp
   rose/model/kv_cache.h
+  rose/model/program.h
   rose/model/sample.cpp
   rose/model/sample.h
   rose/model/weights.cpp
@@ -868,6 +887,7 @@ set(ROSE_FILES
   tests/5-inference/03-the-kv-pool_test.cpp
   tests/5-inference/04-prefix-cache_test.cpp
   tests/5-inference/05-continuous-batching_test.cpp
+  tests/5-inference/07-the-forward-pass-on-a-gpu_test.cpp
   tests/5-inference/09-batch-invariance_test.cpp
   tests/5-inference/14-streaming-and-stops_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
