@@ -65,7 +65,7 @@
   const hex = (bytes) => bytes.map((b) => b.toString(16).padStart(2, '0')).join(' ');
   const words = (bytes) => {
     try {
-      return new TextDecoder('utf-8', { fatal: true }).decode(new Uint8Array(bytes)).replace(/ /g, '␣').replace(/\n/g, '⏎').replace(/\t/g, '⇥');
+      return new TextDecoder('utf-8', { fatal: true }).decode(new Uint8Array(bytes)).replace(/ /g, '·').replace(/\n/g, '\\n').replace(/\t/g, '\\t');
     } catch {
       return null;  // a part of a character
     }

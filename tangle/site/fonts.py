@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Cuts the faces down to the characters that the site uses, and adds KaTeX's styles to ours.
+"""Cuts the faces down to the characters that the site uses.
 
     fonts.py SITE CACHE
 
@@ -19,7 +19,6 @@ FACES = {
     "mono": "/usr/share/fonts/truetype/inconsolata/Inconsolata.otf",
     "math": "/usr/share/texmf/fonts/opentype/public/lm-math/latinmodern-math.otf",
 }
-KATEX = pathlib.Path("/usr/share/javascript/katex")
 ALWAYS = {chr(c) for c in range(0x20, 0x7F)} | set("–—‘’“”…·×−≤≥≈→←↑↓⟨⟩°±µ€§¶†•")
 
 
@@ -81,9 +80,7 @@ def main():
     site, cache = map(pathlib.Path, sys.argv[1:3])
     fonts = site / "assets" / "fonts"
     fonts.mkdir(parents=True, exist_ok=True)
-    style = site / "assets" / "style.css"
     faces = {name: pathlib.Path(path) for name, path in FACES.items()}
-    faces |= {path.stem: path for path in sorted((KATEX / "fonts").glob("*.ttf"))}
     missing = [str(path) for path in faces.values() if not path.exists()]
     if missing:
         print("not installed, so the reader's own faces are used: " + ", ".join(missing), file=sys.stderr)
@@ -93,9 +90,6 @@ def main():
             math = name == "math"
             subset(path, mathematical(formulas) if math else used, fonts / (name + ".woff2"), cache, [] if math else ["kern", "liga", "ccmp", "mark", "mkmk"],
                    tight=name.startswith("text"))
-    sheet = (KATEX / "katex.min.css").read_text(encoding="utf-8")
-    sheet = re.sub(r"src:url\(fonts/(\w+-\w+)\.woff2\)[^;}]*", r"src:url(fonts/\1.woff2) format('woff2');font-display:swap", sheet)
-    style.write_text(sheet + "\n" + style.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 if __name__ == "__main__":

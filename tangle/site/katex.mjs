@@ -1,4 +1,4 @@
-// Renders formulas: one JSON object a line in, {tex, display}; one a line out, {html} or {error, position}.
+// Renders formulas as MathML: one JSON object a line in, {tex, display}; one a line out, {html} or {error, position}.
 // KaTeX is Debian's (/usr/share/nodejs/katex), or the one that KATEX names.
 import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
@@ -25,32 +25,15 @@ const letter = (c, [capital, small, zero]) => {
 const plain = (mathml) => mathml
   .replace(/<(m[ino]|mtext) mathvariant="([a-z-]+)">([^<]*)<\/\1>/g, (all, tag, variant, words) =>
     variants[variant] ? `<${tag}>${[...words].map((c) => letter(c, variants[variant])).join('')}</${tag}>` : all)
+  // Faces draw these accents at the right height; browsers would stretch and drop others.
+  .replace(/<mo( stretchy="true")?>([ˉ^~‾])<\/mo><\/mover>/g, (all, stretchy, accent) =>
+    `<mo stretchy="${Boolean(stretchy)}">${{ 'ˉ': '¯', '‾': '¯', '^': 'ˆ', '~': '˜' }[accent]}</mo></mover>`)
   // A named function stands apart from its argument.
   // A minus sign after an operator or an opening bracket belongs to its number.
   .replace(/((?:<math[^>]*>|<mrow>|<mo[^>]*>[^<)\]⟩]*<\/mo>)(?:<mspace[^>]*\/>)?)<mo>−<\/mo>/g, '$1<mo form="prefix">−</mo>')
+  .replace(/<mo>([+−])<\/mo><mo>=<\/mo>/g, '<mo>$1=</mo>')
   .replace(/<mo>\u2061<\/mo>(?!<mo (?:stretchy="false"|fence="true")>\()/g, '<mspace width="0.1667em"/>');
 
-// KaTeX wraps every atom; wrappers that no style names are left out, which halves the elements of a page.
-const idle = /^<span class="(?:mord|mopen|mclose|mbin|mrel|mpunct|minner|mop)">$/;
-const lean = (html) => {
-  const open = [];
-  let result = '', last = '', before = '';
-  for (const [part] of html.matchAll(/<[^>]*>|[^<]+/g)) {
-    if (part.startsWith('</span')) {
-      if (open.pop()) result += part;
-    } else if (part.startsWith('<span')) {
-      // Directly in a stack of boxes, each child is a box of its own.
-      const kept = !idle.test(part) || (last === '</span>' && before.includes('pstrut'));
-      open.push(kept);
-      if (kept) result += part;
-    } else {
-      result += part;
-    }
-    before = last === '' || last.startsWith('<span') ? last : before;
-    last = part;
-  }
-  return result;
-};
 // `<math>` and elements with one argument are rows already.
 const rowless = (mathml) => {
   const open = [];
@@ -76,13 +59,9 @@ for (const line of readFileSync(0, 'utf8').split('\n')) {
   const { tex, display } = JSON.parse(line);
   let answer;
   try {
-    const html = katex.renderToString(tex, {
-      displayMode: display, output: display ? 'htmlAndMathml' : 'mathml', throwOnError: true, strict: 'error', trust: false,
-    });
+    const html = katex.renderToString(tex, { displayMode: display, output: 'mathml', throwOnError: true, strict: 'error', trust: false });
     const bare = html.replace(/<annotation[^]*?<\/annotation>/, '').replace(/<\/?semantics>/g, '').replace(' xmlns="http://www.w3.org/1998/Math/MathML"', '');
-    const [, before, mathml, after] = bare.match(/^([^]*?)(<math[^]*<\/math>)([^]*)$/);
-    answer = { html: lean(before + '\u0000' + after).replace('\u0000', () => plain(rowless(mathml))) };
-    if (!display) answer.html = answer.html.replace(/^<span class="katex">/, '').replace(/<\/span>$/, '');
+    answer = { html: plain(rowless(bare.match(/<math[^]*<\/math>/)[0])) };
   } catch (error) {
     const message = String(error.message).replace(/^KaTeX parse error: /, '').replace(/ at (?:position \d+|end of input): [^]*$/, '');
     answer = { error: message, position: error.position || 0 };

@@ -11,6 +11,7 @@
 #include "claims.h"
 #include "files.h"
 #include "html.h"
+#include "live.h"
 #include "text.h"
 
 namespace weave {
@@ -113,8 +114,8 @@ class Filter {
     const std::string_view tag = ast::tag(inlines[0]);
     if (tag == "Math" && ast::tag(ast::content(inlines[0]).as_array()[0]) == "DisplayMath") {
       const std::string label = take("eq:");
-      std::string html =
-          "<div class=\"equation\"" + (label.empty() ? "" : " id=\"" + label + "\"") + ">" + math(inlines[0]);
+      std::string html = "<div class=\"equation\"" + (label.empty() ? "" : " id=\"" + label + "\"") + "><div>" +
+                         math(inlines[0]) + "</div>";
       if (!label.empty())
         html += "<a class=\"number\" href=\"#" + label + "\">(" + w_.labels.find(chapter_, label)->number + ")</a>";
       out.push_back(w_.plain ? std::move(paragraph) : ast::raw_block(html + "</div>"));
@@ -218,6 +219,7 @@ class Filter {
       out.push_back(ast::raw_block("</aside>"));
       return;
     }
+    if (ast::has_class(parts[0], "live")) return live(parts, out);
     if (!check && !exercise) {
       descend(parts[1]);
       out.push_back(std::move(each));
@@ -235,6 +237,27 @@ class Filter {
     out.push_back(ast::raw_block(open));
     for (json::value& block : blocks) out.push_back(std::move(block));
     out.push_back(ast::raw_block(answer_html(answer) + "</div>"));
+  }
+
+  void live(json::array& parts, json::array& out) {
+    const std::string id(ast::id_of(parts[0])), kind(ast::key_of(parts[0], "figure")),
+        url(ast::key_of(parts[0], "state"));
+    const std::string path =
+        (std::filesystem::path(chapter_.source->path).parent_path() / url).lexically_normal().string();
+    const std::optional<std::string> bytes = tangle::read_file(path);
+    if (!bytes) return error("missing-figure", "state=\"" + url, "there is no '" + path + "'");
+    std::string element;
+    try {
+      element = live_figure(kind, json::parse(*bytes));
+    } catch (const std::exception& wrong) {
+      return error("bad-figure", "state=\"" + url, "'" + path + "': " + wrong.what());
+    }
+    page_.live = true;
+    json::array& blocks = parts[1].as_array();
+    list(blocks);
+    out.push_back(ast::raw_block("<figure class=\"live\" id=\"" + escaped(id) + "\"><figcaption><div>"));
+    for (json::value& block : blocks) out.push_back(std::move(block));
+    out.push_back(ast::raw_block("</div></figcaption>" + element + "</figure>"));
   }
 
   std::string answer_html(const std::string& answer) {

@@ -25,6 +25,7 @@ struct Page {
   std::vector<std::string> facts;  ///< ids, without repeats
   std::size_t words = 0;           ///< of prose
   std::size_t code_lines = 0;
+  bool live = false;  ///< it has a figure that needs figures.js
 };
 
 struct Workshop {

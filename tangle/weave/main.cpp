@@ -185,6 +185,7 @@ int weave(const Options& options) {
   site["index.html"] = frames.home(pages);
   if (options.one_page) site["book.html"] = one_page(book, bodies, "assets/style.css");
   add_indexes(site, frames, book, stores, names, code, pages);
+  add_about(site, frames, book, stores, options.settings);
   add_bibliography(site, frames, book, stores, pages, works);
   add_files(site, options, frames, book, code, linker);
   add_assets(site, options.settings.templates);

@@ -1,4 +1,4 @@
-// Formulas as HTML: one Node process renders all that are new, the rest comes from the cache.
+// Formulas as MathML: one Node process renders all that are new, the rest comes from the cache.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ class Math {
   /// `script` is katex.mjs; `release` names KaTeX and the script, as a part of the cache's keys.
   Math(const Cache& cache, std::string script);
 
-  /// Asks for a formula. Displays become HTML with MathML beside it, inline formulas MathML alone.
+  /// Asks for a formula. Every browser draws MathML by itself, with a quarter of the elements that HTML would take.
   void want(std::string_view tex, bool display);
 
   /// Renders everything that was asked for. Throws std::runtime_error when Node or KaTeX cannot be run.

@@ -35,7 +35,8 @@ Pages::Pages(const Book& book, const Stores& stores, const Settings& settings)
       frame_(need(settings.templates + "/page.html")),
       home_(need(settings.templates + "/home.html")),
       style_version_(version_of(settings.templates + "/style.css")),
-      script_version_(version_of(settings.templates + "/site.js")) {}
+      script_version_(version_of(settings.templates + "/site.js")),
+      figures_version_(version_of(settings.templates + "/figures.js")) {}
 
 std::string Pages::chapter_link(std::string_view from, const Chapter& chapter) const {
   return "<a href=\"" + relative(from, chapter.page()) + "\">" + escaped(chapter.title) + "</a>";
@@ -80,13 +81,17 @@ std::string Pages::tree(std::string_view path, const Chapter* current, const std
   page("files.html", "Files");
   page("identifiers.html", "Identifiers");
   page("bibliography.html", "Bibliography");
+  page("errata.html", "Errata");
+  page("cite.html", "How to cite");
   return out + "</ul>";
 }
 
 std::string Pages::framed(std::string_view path, std::string_view title, std::string_view description,
-                          std::string_view main, const Chapter* current, const std::vector<Heading>* headings) const {
+                          std::string_view main, const Chapter* current, const Page* page) const {
   const std::string name(path);
-  std::string canonical, report;
+  std::string canonical, report, figures;
+  if (page != nullptr && page->live)
+    figures = "<script defer src=\"" + relative(path, "") + "assets/figures.js?" + figures_version_ + "\"></script>";
   if (!settings_.base_url.empty())
     canonical = "<link rel=\"canonical\" href=\"" + escaped(settings_.base_url + name) + "\">";
   if (!settings_.issues.empty())
@@ -101,8 +106,9 @@ std::string Pages::framed(std::string_view path, std::string_view title, std::st
                          {"style", style_version_},
                          {"script", script_version_},
                          {"canonical", canonical},
+                         {"figures", figures},
                          {"kind", current != nullptr ? "chapter" : slug(path.substr(0, path.find_first_of("/.")))},
-                         {"tree", tree(path, current, headings)},
+                         {"tree", tree(path, current, page != nullptr ? &page->headings : nullptr)},
                          {"main", std::string(main)},
                          {"report", report}});
 }
@@ -115,6 +121,8 @@ std::string Pages::head(const Chapter& chapter, const Page& page) const {
                     "</a></p><h1><span class=\"chapter-number\">" + chapter.number + "</span> " +
                     escaped(chapter.title) + "</h1>";
   out += "<p class=\"byline\">" + counted(minutes(page), "minute", "minutes") + " to read";
+  if (const std::string_view difficulty = text(chapter.front, "difficulty"); !difficulty.empty())
+    out += ", " + escaped(difficulty);
   if (page.code_lines > 0) out += ", " + counted(page.code_lines, "line", "lines") + " of code";
   if (!page.facts.empty()) out += ", " + counted(page.facts.size(), "claim", "claims");
   if (const std::string_view verified = text(chapter.front, "verified"); !verified.empty())
@@ -164,7 +172,7 @@ std::string Pages::chapter(const Chapter& chapter, const Page& page, std::string
     description += std::string(view(each.as_string())) + " ";
   const std::string main =
       "<article data-pagefind-body>" + head(chapter, page) + std::string(body) + "</article>" + turn(chapter);
-  return framed(chapter.page(), chapter.title, description, main, &chapter, &page.headings);
+  return framed(chapter.page(), chapter.title, description, main, &chapter, &page);
 }
 
 std::string Pages::contents(const std::vector<Page>& pages) const {
@@ -177,7 +185,8 @@ std::string Pages::contents(const std::vector<Page>& pages) const {
       const json::array& questions = list(chapter.front, "questions");
       main += "<li><span class=\"n\">" + chapter.number + "</span><div>" + chapter_link("contents.html", chapter);
       if (!questions.empty()) main += "<p>" + escaped(view(questions[0].as_string())) + "</p>";
-      main += "</div><span class=\"time\">" + std::to_string(minutes(pages[c])) + " min</span></li>";
+      main += "</div><span class=\"time\">" + std::to_string(minutes(pages[c])) + " min<br>" +
+              escaped(text(chapter.front, "difficulty")) + "</span></li>";
     }
     main += "</ol></section>";
   }

@@ -29,7 +29,7 @@ class Pages {
 
   /// A page in its frame. `current` is the chapter it shows, or null.
   std::string framed(std::string_view path, std::string_view title, std::string_view description, std::string_view main,
-                     const Chapter* current = nullptr, const std::vector<Heading>* headings = nullptr) const;
+                     const Chapter* current = nullptr, const Page* page = nullptr) const;
 
   std::string chapter(const Chapter& chapter, const Page& page, std::string_view body) const;
   std::string home(const std::vector<Page>& pages) const;
@@ -44,7 +44,7 @@ class Pages {
   const Book& book_;
   const Stores& stores_;
   const Settings& settings_;
-  std::string frame_, home_, style_version_, script_version_;
+  std::string frame_, home_, style_version_, script_version_, figures_version_;
 };
 
 /// Where everything stands: contents, indexes of chunks, files and names, glossary, facts, benches, roadmap.
@@ -54,6 +54,9 @@ void add_indexes(Site& site, const Pages& pages, const Book& book, const Stores&
 /// The bibliography with its annotations, from what citeproc made of all references.
 void add_bibliography(Site& site, const Pages& pages, const Book& book, const Stores& stores,
                       const std::vector<Page>& chapters, std::string_view formatted);
+
+/// What was wrong in the book, and how to cite it.
+void add_about(Site& site, const Pages& pages, const Book& book, const Stores& stores, const Settings& settings);
 
 /// The roadmap's graph: prerequisites as arrows, one row a depth.
 std::string roadmap_graph(const Book& book, std::string_view page);

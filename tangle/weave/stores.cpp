@@ -56,6 +56,9 @@ class Reader {
       const json::value entry = to_json(node);
       stores_.references[std::string(text(entry.as_object(), "id"))] = entry.as_object();
     });
+    each_entry("citations/errata.yaml",
+               [this](const YAML::Node& node, tangle::Span) { stores_.errata.push_back(to_json(node).as_object()); });
+    citation();
     benches();
     values();
   }
@@ -114,6 +117,16 @@ class Reader {
     Term term{std::string(text(fields, "id")), std::string(text(fields, "term")), std::string(text(fields, "chapter")),
               std::string(text(fields, "definition"))};
     stores_.terms[term.id] = term;
+  }
+
+  void citation() {
+    const tangle::Source* source = open("CITATION.cff");
+    if (source == nullptr) return;
+    try {
+      stores_.citation = to_json(YAML::Load(std::string(source->text))).as_object();
+    } catch (const YAML::Exception& error) {
+      diagnostics_.error("bad-yaml", at(*source, error.mark), error.msg);
+    }
   }
 
   void benches() {

@@ -39,6 +39,8 @@ struct Stores {
   std::map<std::string, Term, std::less<>> terms;
   std::map<std::string, json::object, std::less<>> references;  ///< CSL
   std::map<std::string, Bench, std::less<>> benches;
+  std::vector<json::object> errata;
+  json::object citation;                                    ///< CITATION.cff
   std::map<std::string, json::object, std::less<>> values;  ///< by test chunk, what the last run of the tests wrote
 
   const Fact* fact(std::string_view id) const { return find(facts, id); }

@@ -38,6 +38,8 @@
 #include <variant>
 #include <vector>
 
+#include "labs/evidence/values.h"
+#include "labs/gpu/costs.h"
 #include "labs/gpu/gpu_test.h"
 #include "rose/core/error.h"
 #include "rose/kernels/dtype.h"
@@ -60,6 +62,38 @@ TEST(Roofline, DecodingIsBoundByMemoryAndTrainingByArithmetic) {
   EXPECT_NEAR(floor_us(train, h200), 139, 0.5);
   EXPECT_NEAR(h200.flops / h200.bytes, 225, 0.5);
 }
+
+}  // namespace
+}  // namespace rose::kernels::gpu
+
+namespace rose::labs {
+namespace {
+
+// Prompts are bound by arithmetic, new tokens by memory.
+TEST(Costs, PromptsAreBoundByArithmeticAndNewTokensByMemory) {
+  const kernels::gpu::Ceilings h200{.flops = 989e12, .bytes = 4.8e12};
+  const Cost prompt = prefill_cost(4096, 32, 8, 128, 2), token = decode_cost(64, 4096, 32, 8, 128, 2);
+  const Cost norm = norm_cost(4096, 4096, 2), layer = kernels::gpu::linear_cost(256, 4096, 4096, 2, 2);
+  EXPECT_NEAR(prompt.flops, 137.47e9, 0.01e9);
+  EXPECT_NEAR(prompt.bytes, 83.886e6, 1e3);
+  EXPECT_GT(prompt.flops / prompt.bytes, h200.flops / h200.bytes);
+  EXPECT_NEAR(token.flops / token.bytes, 2 * 32 / 8 / 2.0, 0.01);  // 2H/G operations a number of 2 bytes
+  EXPECT_NEAR(norm.flops / norm.bytes, 1, 0.001);
+  const std::string test = "gpu-costs-test";  // the explorer below is compared with these
+  const std::pair<const char*, Cost> all[] = {
+      {"prefill", prompt}, {"decode", token}, {"norm", norm}, {"linear", layer}};
+  for (const auto& [name, cost] : all) {
+    write_value(test, std::string(name) + "_flops", cost.flops);
+    write_value(test, std::string(name) + "_bytes", cost.bytes);
+    write_value(test, std::string(name) + "_us", kernels::gpu::floor_us(cost, h200));
+  }
+}
+
+}  // namespace
+}  // namespace rose::labs
+
+namespace rose::kernels::gpu {
+namespace {
 
 // Arguments are refused by name, before any device is asked.
 template <class F>
