@@ -25,29 +25,6 @@
   // A kind of figure: given its element, its recorded state, and say(), which tells the reader what is shown.
   const kinds = {};
 
-  customElements.define('rose-figure', class extends HTMLElement {
-    connectedCallback() {
-      const data = this.querySelector('script[type="application/json"]'), kind = kinds[this.getAttribute('kind')];
-      if (this.ready || !data || !kind) return;
-      this.ready = true;
-      const recorded = [...this.children].filter((child) => child !== data);
-      const shown = make('p', { class: 'shown', role: 'status' });
-      const say = (state, words) => {
-        this.dataset.shows = state;
-        shown.replaceChildren(make('b', {}, { live: 'Live. ', recorded: 'Recorded. ', computed: 'Computed in the page. ' }[state]), words);
-      };
-      const panel = make('div', { class: 'panel' });
-      try {
-        kind(panel, JSON.parse(data.textContent), say, this);
-      } catch (error) {
-        console.warn('rose-figure:', error);  // the recorded state stays
-        return;
-      }
-      const fold = make('details', { class: 'recorded' }, make('summary', {}, 'The recorded state as a table'), ...recorded);
-      this.append(panel, shown, fold);
-    }
-  });
-
   // The tokenizer. Recorded: samples that `rose tokenize` cut. Live: POST /tokenize {"prompt", "add_special_tokens": false,
   // "return_token_strs": true} answers {"tokens": [ids], "token_strs": [spellings]}, each spelling in GPT-2's printable bytes.
   const unspell = (() => {
@@ -137,7 +114,7 @@
     norm: { words: 'RMSNorm', sizes: { R: ['rows R', 4096], C: ['width C', 4096] },
       cost: ({ R, C }, s) => [4 * R * C, s * (2 * R * C + C)] },
   };
-  kinds.roofline = (panel, state, say) => {
+  kinds.roofline = (panel, state, say, host) => {
     const kindsOfNumber = [['2', 'bf16'], ['4', 'fp32']];
     const sizes = make('div', { class: 'fields' }), table = make('tbody'), plot = make('div', { class: 'roof' });
     const inputs = {};
@@ -163,7 +140,7 @@
         row('traffic', 'memory B / W', time(traffic), `W = ${size(wide, 'B/s')}`),
         row('bound', 'no faster than', time(Math.max(work, traffic)), work > traffic ? 'bound by arithmetic' : 'bound by memory'),
       );
-      draw(plot, peak, wide, intensity, operation.words);
+      draw(plot, Math.max(300, Math.min(560, host.clientWidth)), peak, wide, intensity, operation.words);
       say('computed', chosen.about);
     };
     const choose = () => {
@@ -183,14 +160,14 @@
     choose();
   };
   // Rate over intensity, both in powers of ten: the roof, and the point of the operation under it.
-  const draw = (plot, peak, wide, intensity, name) => {
-    const [left, right, top, bottom, w, h] = [58, 548, 14, 222, 560, 262];
+  const draw = (plot, w, peak, wide, intensity, name) => {
+    const [left, right, top, bottom, h] = [52, w - 16, 16, 222, 262];
     const x = (i) => left + (Math.log10(i) + 1) / 6 * (right - left);
     const low = Math.floor(Math.log10(0.1 * wide)), high = Math.ceil(Math.log10(peak) + 0.15);
     const y = (rate) => bottom - (Math.log10(rate) - low) / (high - low) * (bottom - top);
     const s = (tag, given, ...inside) => make(tag, { in: 'svg', ...given }, ...inside);
     const svg = s('svg', { viewBox: `0 0 ${w} ${h}`, class: 'plot', 'aria-hidden': 'true', focusable: 'false' });
-    for (let i = -1; i <= 5; ++i) svg.append(s('line', { x1: x(10 ** i), x2: x(10 ** i), y1: top, y2: bottom, class: 'grid' }), s('text', { x: x(10 ** i), y: bottom + 18, class: 'middle' }, String(10 ** i)));
+    for (let i = -1; i <= 5; ++i) svg.append(s('line', { x1: x(10 ** i), x2: x(10 ** i), y1: top, y2: bottom, class: 'grid' }), s('text', { x: x(10 ** i), y: bottom + 18, class: 'middle' }, i < 0 ? '0.1' : size(10 ** i, '')));
     for (let r = low; r <= high; ++r) svg.append(s('line', { x1: left, x2: right, y1: y(10 ** r), y2: y(10 ** r), class: 'grid' }), s('text', { x: left - 6, y: y(10 ** r) + 4 }, size(10 ** r, '')));
     const at = Math.min(Math.max(intensity, 0.1), 1e5), rate = Math.min(peak, at * wide);
     svg.append(s('path', { d: `M${x(0.1)} ${y(0.1 * wide)}L${x(peak / wide)} ${y(peak)}H${right}`, class: 'line' }),
@@ -199,4 +176,27 @@
       s('text', { x: right, y: h - 4 }, 'operations for each byte'), s('text', { x: left, y: 10, class: 'value' }, 'operations per second'));
     plot.replaceChildren(svg);
   };
+
+  customElements.define('rose-figure', class extends HTMLElement {
+    connectedCallback() {
+      const data = this.querySelector('script[type="application/json"]'), kind = kinds[this.getAttribute('kind')];
+      if (this.ready || !data || !kind) return;
+      this.ready = true;
+      const recorded = [...this.children].filter((child) => child !== data);
+      const shown = make('p', { class: 'shown', role: 'status' });
+      const say = (state, words) => {
+        this.dataset.shows = state;
+        shown.replaceChildren(make('b', {}, { live: 'Live. ', recorded: 'Recorded. ', computed: 'Computed in the page. ' }[state]), words);
+      };
+      const panel = make('div', { class: 'panel' });
+      try {
+        kind(panel, JSON.parse(data.textContent), say, this);
+      } catch (error) {
+        console.warn('rose-figure:', error);  // the recorded state stays
+        return;
+      }
+      const fold = make('details', { class: 'recorded' }, make('summary', {}, 'The recorded state as a table'), ...recorded);
+      this.append(panel, shown, fold);
+    }
+  });
 })();
