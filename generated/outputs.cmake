@@ -7,6 +7,7 @@ set(ROSE_OUTPUTS
   labs/first/bigram.h
   labs/gpu/attention_backward_bench.inl
   labs/gpu/attention_bench.inl
+  labs/gpu/costs.h
   labs/gpu/gpu_test.h
   labs/gpu/rows_bench.h
   labs/inference/pass.h
@@ -502,6 +503,7 @@ set(ROSE_FILES
   labs/first/bigram.h
   labs/gpu/attention_backward_bench.inl
   labs/gpu/attention_bench.inl
+  labs/gpu/costs.h
   labs/gpu/gpu_test.h
   labs/gpu/rows_bench.h
   labs/inference/pass.h
