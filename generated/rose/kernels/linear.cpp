@@ -149,6 +149,86 @@ void linear_range(const float* x, std::int64_t m, const MatrixView& w, const flo
   }
 }
 
+// Take the lanes one after the other.
+inline constexpr std::int64_t tile_rows = 6, tile_columns = 2 * width;
+inline constexpr std::int64_t deepest =
+    512;  // terms, so that a tile stays in the first-level cache
+inline constexpr std::int64_t least_rows = 24;  // for fewer, arranging the weights does not pay
+
+/// packed[(lane * steps + i) * tile_columns + j] = w[n + j, 16 i + lane], with steps = K / 16.
+void arrange_lanes(const MatrixView& w, std::int64_t n, float* packed) {
+  const std::int64_t steps = w.cols / numerics::lanes;
+  float decoded[deepest];
+  for (std::int64_t j = 0; j < tile_columns; ++j) {
+    const auto* row = reinterpret_cast<const float*>(w.row(n + j));
+    if (w.dtype != DType::f32) {
+      widen(w.dtype, w.row(n + j), decoded, w.cols);
+      row = decoded;
+    }
+    for (std::int64_t i = 0; i < steps; ++i, row += numerics::lanes) {
+      for (std::int64_t lane = 0; lane < numerics::lanes; ++lane)
+        packed[(lane * steps + i) * tile_columns + j] = row[lane];
+    }
+  }
+}
+
+/// y[r, 0 … tile_columns) of six rows, from the weights of as many columns.
+HWY_INLINE void lanes_in_turn(const float* x, const float* packed, std::int64_t k,
+                              const float* bias, float* y, std::int64_t stride) {
+  constexpr int registers = static_cast<int>(2 * tile_rows);
+  constexpr int reversed[] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
+  HWY_ALIGN float waiting[5][static_cast<std::size_t>(registers * width)];
+  const std::int64_t steps = k / numerics::lanes;
+  int depth = 0;
+  for (int done = 0; done < numerics::lanes; ++done) {
+    Vec s[registers];
+    HWY_UNROLL(12)
+    for (int i = 0; i < registers; ++i) s[i] = set(0.0f);
+    const float* a = x + reversed[done];
+    const float* b = packed + reversed[done] * steps * tile_columns;
+    for (std::int64_t i = 0; i < steps; ++i, a += numerics::lanes, b += tile_columns) {
+      const Vec left = load(b), right = load(b + width);
+      HWY_UNROLL(6)
+      for (int r = 0; r < tile_rows; ++r) {
+        const Vec v = set(a[r * k]);
+        s[2 * r] = fma(v, left, s[2 * r]);
+        s[2 * r + 1] = fma(v, right, s[2 * r + 1]);
+      }
+    }
+    for (int carry = done; carry % 2 == 1; carry /= 2) {
+      --depth;
+      HWY_UNROLL(12)
+      for (int i = 0; i < registers; ++i) s[i] = hn::Add(load(waiting[depth] + i * width), s[i]);
+    }
+    HWY_UNROLL(12)
+    for (int i = 0; i < registers; ++i) store(s[i], waiting[depth] + i * width);
+    ++depth;
+  }
+  for (int i = 0; i < registers; ++i) {
+    const Vec sum = load(waiting[0] + i * width);
+    const Vec out = bias == nullptr ? sum : hn::Add(sum, load(bias + i % 2 * width));
+    store(out, y + i / 2 * stride + i % 2 * width);
+  }
+}
+
+void linear_any(const float* x, std::int64_t m, const MatrixView& w, const float* bias, float* y,
+                std::int64_t begin, std::int64_t end) {
+  const std::int64_t k = w.cols;
+  const bool fits = m >= least_rows && k > 0 && k <= deepest && k % numerics::lanes == 0;
+  const std::int64_t rows = fits ? m / tile_rows * tile_rows : 0;
+  HWY_ALIGN float packed[static_cast<std::size_t>(tile_columns * deepest)];
+  std::int64_t n = begin;
+  for (; rows > 0 && n + tile_columns <= end; n += tile_columns) {
+    arrange_lanes(w, n, packed);
+    for (std::int64_t r = 0; r < rows; r += tile_rows) {
+      lanes_in_turn(x + r * k, packed, k, bias == nullptr ? nullptr : bias + n, y + r * w.rows + n,
+                    w.rows);
+    }
+  }
+  if (n > begin) linear_range(x + rows * k, m - rows, w, bias, y + rows * w.rows, begin, n);
+  linear_range(x, m, w, bias, y, n, end);
+}
+
 }  // namespace rose::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -180,7 +260,7 @@ void check(std::span<const float> x, std::int64_t m, const Projection& p) {
 }  // namespace
 
 // Split what lies in rows over the threads, and leave panels to their own kernel.
-HWY_EXPORT(linear_range);
+HWY_EXPORT(linear_any);
 
 void linear(std::span<const float> x, std::int64_t m, std::span<const Projection> projections,
             core::ThreadPool& pool) {
@@ -203,7 +283,7 @@ void linear(std::span<const float> x, std::int64_t m, std::span<const Projection
       if (p.w.panels != nullptr) continue;
       const std::int64_t from = std::max<std::int64_t>(begin, 0), to = std::min(end, p.w.rows);
       if (from < to)
-        HWY_DYNAMIC_DISPATCH(linear_range)(x.data(), m, p.w, p.bias, p.y.data(), from, to);
+        HWY_DYNAMIC_DISPATCH(linear_any)(x.data(), m, p.w, p.bias, p.y.data(), from, to);
       begin -= p.w.rows;
       end -= p.w.rows;
     }

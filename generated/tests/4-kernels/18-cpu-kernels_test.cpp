@@ -296,5 +296,38 @@ TEST(DecodeBytes, OfSmolLM2) {
   EXPECT_NEAR(bytes / 1e6, 96.4, 0.1);
 }
 
+// Many rows have the bits of each row alone.
+void expect_rows_as_alone(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
+  core::ThreadPool two(2);
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  const std::vector<float> x = draws(m * k, 21, 2.0f), bias = draws(n, 22),
+                           dense = draws(n * k, 23, 2.0f);
+  std::vector<std::byte> rows(at(n) * row_bytes(dtype, k));
+  for (std::int64_t r = 0; r < n; ++r)
+    quantize_row(dtype, dense.data() + r * k, rows.data() + at(r) * row_bytes(dtype, k), k);
+  const MatrixView w{.data = rows.data(), .dtype = dtype, .rows = n, .cols = k};
+  std::vector<float> y(at(m * n), std::nanf("")), alone(at(n));
+  linear(x, m, w, bias.data(), y, two);
+  for (std::int64_t r = 0; r < m; ++r) {
+    linear(std::span(x).subspan(at(r * k), at(k)), 1, w, bias.data(), alone, two);
+    ASSERT_TRUE(std::equal(alone.begin(), alone.end(), y.begin() + r * n))
+        << info(dtype).name << " m " << m << " n " << n << " k " << k << " row " << r;
+  }
+}
+
+TEST(ManyRows, HaveTheBitsOfEachRowAlone) {
+  on_every_target([] {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::q8_0}) {
+      for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{23, 40, 64},
+                                    {24, 64, 128},
+                                    {29, 100, 352},
+                                    {61, 33, 512},
+                                    {36, 48, 544}})
+        expect_rows_as_alone(dtype, m, n, k);
+    }
+    expect_rows_as_alone(DType::f32, 30, 70, 100);  // not a multiple of sixteen
+  });
+}
+
 }  // namespace
 }  // namespace rose::kernels
