@@ -8,6 +8,12 @@
 
 #include "rose/core/parallel.h"
 
+#ifdef __CUDACC__
+#define ROSE_HOST_DEVICE __host__ __device__
+#else
+#define ROSE_HOST_DEVICE
+#endif
+
 namespace rose::kernels {
 
 /// The constants of a step.
@@ -25,7 +31,9 @@ struct AdamWState {
   float weight, first, second;  ///< theta, m, v
 };
 
-inline AdamWState adamw_element(AdamWState s, float gradient, const AdamWStep& step) {
+/// Every operation is a rounded fp32 operation.
+ROSE_HOST_DEVICE inline AdamWState adamw_element(AdamWState s, float gradient,
+                                                 const AdamWStep& step) {
   s.first = step.beta1 * s.first + (1.0f - step.beta1) * gradient;
   s.second = step.beta2 * s.second + (1.0f - step.beta2) * gradient * gradient;
   const float direction =
@@ -34,16 +42,16 @@ inline AdamWState adamw_element(AdamWState s, float gradient, const AdamWStep& s
   return s;
 }
 
-/// Updates weights and moments in place from gradients times `scale`.
+/// Updates weights and moments in place from gradients times `scale`. Elements are independent: threads do not show.
 void adamw(std::span<float> weight, std::span<const float> gradient, float scale,
            std::span<float> first, std::span<float> second, const AdamWStep& step,
            core::ThreadPool& pool);
 
-// Measure a gradient in an order that neither threads nor ranks disturb.
+// Measure a gradient in an order that neither threads nor machines disturb.
 inline constexpr std::int64_t norm_block = 1024;
 
 /// The sums of squares of the blocks of one parameter's gradient: ceil(elements / 1024) numbers.
-void square_sums(std::span<const float> gradient, std::span<double> sums);
+void square_sums(std::span<const float> gradient, std::span<double> sums, core::ThreadPool& pool);
 
 /// The tree over the sums of all blocks of all parameters, in order; the sums are used up. Zero without blocks.
 double fold_square_sums(std::span<double> sums);

@@ -42,6 +42,11 @@ inline void pack_panels(const Strided& b, std::int64_t depth, std::int64_t colum
       const std::int64_t j0 = panel * kPanel, have = std::min(kPanel, columns - j0);
       for (std::int64_t d = 0; d < rows; ++d, out += kPanel) {
         const float* in = b.data + (d0 + d) * b.row + j0 * b.column;
+        if (b.column == 1 && have == kPanel) {
+          store(load(in), out);
+          store(load(in + width), out + width);
+          continue;
+        }
         for (std::int64_t j = 0; j < have; ++j) out[j] = in[j * b.column];
         for (std::int64_t j = have; j < kPanel; ++j) out[j] = 0.0f;
       }

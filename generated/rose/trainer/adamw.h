@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rose/core/parallel.h"
+#include "rose/kernels/adamw.h"
 #include "rose/model/backward.h"
 #include "rose/model/weights.h"
 
@@ -16,13 +17,6 @@ struct AdamWOptions {
   float beta1 = 0.9f, beta2 = 0.99f, epsilon = 1e-8f;
   float weight_decay = 0.1f;  ///< of matrices; vectors (norms, biases) do not decay
 };
-
-/// One element's state and its update, written out: every operation is a rounded fp32 operation.
-struct AdamWElement {
-  float weight, first, second;  ///< theta, m, v
-};
-AdamWElement adamw_element(AdamWElement state, float gradient, const AdamWOptions& options,
-                           float decay, float rate, float correction1, float correction2);
 
 class AdamW {
  public:

@@ -44,6 +44,7 @@
 #include "rose/core/error.h"
 #include "rose/core/files.h"
 #include "rose/core/rng.h"
+#include "rose/kernels/adamw.h"
 #include "rose/trainer/adamw.h"
 #include "rose/trainer/data.h"
 #include "rose/trainer/demo.h"
@@ -85,14 +86,32 @@ TEST(Data, WindowsAreShiftedByOneAndCanBeDrawnAgain) {
 
 // AdamW agrees with the hand and with LibTorch.
 TEST(AdamW, AgreesWithTheHand) {
-  const AdamWOptions options{.beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 0.0f, .weight_decay = 0.0f};
-  AdamWElement s{1.0f, 0.0f, 0.0f};
-  s = adamw_element(s, 2.0f, options, 0.0f, 0.1f, 1.0f / 0.1f, 1.0f / 0.01f);
+  kernels::AdamWStep step{.beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 0.0f, .rate = 0.1f};
+  kernels::AdamWState s{1.0f, 0.0f, 0.0f};
+  s = kernels::adamw_element(s, 2.0f, kernels::at_step(step, 1));
   EXPECT_NEAR(s.weight, 0.9f, 1e-6);
-  s = adamw_element(s, -1.0f, options, 0.0f, 0.1f, 1.0f / 0.19f, 1.0f / 0.0199f);
+  s = kernels::adamw_element(s, -1.0f, kernels::at_step(step, 2));
   EXPECT_NEAR(s.first, 0.08f, 1e-7);
   EXPECT_NEAR(s.second, 0.0496f, 1e-7);
   EXPECT_NEAR(s.weight, 0.87333f, 1e-5);
+}
+
+TEST(AdamW, RegistersHaveTheBitsOfTheDefinition) {
+  core::ThreadPool pool(2);
+  core::Rng rng(8);
+  std::vector<float> w(10'003), g(w.size()), m(w.size()), v(w.size());
+  for (std::size_t i = 0; i < w.size(); ++i)
+    w[i] = rng.normal(), g[i] = rng.normal(), m[i] = rng.normal(), v[i] = rng.uniform();
+  const kernels::AdamWStep step = kernels::at_step({.decay = 0.1f, .rate = 0.01f}, 3);
+  std::vector<kernels::AdamWState> want;
+  for (std::size_t i = 0; i < w.size(); ++i)
+    want.push_back(kernels::adamw_element({w[i], m[i], v[i]}, g[i] * 0.3f, step));
+  kernels::adamw(w, g, 0.3f, m, v, step, pool);
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    ASSERT_EQ(w[i], want[i].weight);
+    ASSERT_EQ(m[i], want[i].first);
+    ASSERT_EQ(v[i], want[i].second);
+  }
 }
 
 // AdamW agrees with LibTorch, and the norm with itself on any number of threads.

@@ -60,15 +60,16 @@ TEST(AdamWKernel, FirstStepHasTheLengthOfTheRate) {
 }
 
 TEST(GradientNorm, WholeBlocksMayLieAnywhere) {
+  core::ThreadPool pool(2);
   std::mt19937 bits(5);
   std::normal_distribution<float> draw;
   std::vector<float> g(7 * 1024 + 300);
   double exact = 0;
   for (float& x : g) x = draw(bits), exact += double{x} * double{x};
   std::vector<double> whole(8), parts(8);
-  square_sums(g, whole);
-  square_sums(std::span(g).first(3 * 1024), std::span(parts).first(3));
-  square_sums(std::span(g).subspan(3 * 1024), std::span(parts).subspan(3));
+  square_sums(g, whole, pool);
+  square_sums(std::span(g).first(3 * 1024), std::span(parts).first(3), pool);
+  square_sums(std::span(g).subspan(3 * 1024), std::span(parts).subspan(3), pool);
   EXPECT_EQ(whole, parts);
   EXPECT_NEAR(fold_square_sums(whole), exact, 1e-12 * exact);
   EXPECT_EQ(fold_square_sums({}), 0.0);
@@ -110,8 +111,8 @@ TEST_F(OptimizerGpu, StepAndNormEqualTheCpus) {
           step, result.as<float>() + 1, {});
     synchronize({});
     std::vector<double> sums(static_cast<std::size_t>((n + 1023) / 1024 + 3));
-    square_sums(g, std::span(sums).first(sums.size() - 3));
-    square_sums(second, std::span(sums).last(3));
+    square_sums(g, std::span(sums).first(sums.size() - 3), pool);
+    square_sums(second, std::span(sums).last(3), pool);
     const auto norm = static_cast<float>(std::sqrt(fold_square_sums(sums)));
     const auto on_device = result.values<float>();
     EXPECT_EQ(on_device[0], norm);

@@ -35,12 +35,10 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArrays a, AdamWSte
   Group<__nv_bfloat16> copy;
   ROSE_UNROLL()
   for (int e = 0; e < group_size; ++e) {
-    const float g = to_float(gradient.at[e]) * scale, old = to_float(weight.at[e]);
-    first.at[e] = step.beta1 * first.at[e] + (1.0f - step.beta1) * g;
-    second.at[e] = step.beta2 * second.at[e] + (1.0f - step.beta2) * g * g;
-    const float direction =
-        (first.at[e] * step.correction1) / (sqrtf(second.at[e] * step.correction2) + step.epsilon);
-    const float updated = old - step.rate * (direction + step.decay * old);
+    const AdamWState next = adamw_element({to_float(weight.at[e]), first.at[e], second.at[e]},
+                                          to_float(gradient.at[e]) * scale, step);
+    const float updated = next.weight;
+    first.at[e] = next.first, second.at[e] = next.second;
     if constexpr (sizeof(W) == sizeof(float)) {
       weight.at[e] = updated;
       copy.at[e] = __float2bfloat16_rn(updated);
