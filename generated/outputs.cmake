@@ -426,7 +426,8 @@ set(ROSE_BENCHES
   sampling
   softmax
   swiglu
-  tokenizer-encode)
+  tokenizer-encode
+  train-cpu-eager)
 set(ROSE_LINKS_attn-bwd-d128-causal-8k cuda)
 set(ROSE_LINKS_attn-bwd-d64-causal-1k cuda)
 set(ROSE_LINKS_attn-fwd-d128-causal-16k cuda)
@@ -445,6 +446,7 @@ set(ROSE_LINKS_rmsnorm-residual cuda)
 set(ROSE_LINKS_sampling cuda)
 set(ROSE_LINKS_softmax cuda)
 set(ROSE_LINKS_swiglu cuda)
+set(ROSE_LINKS_train-cpu-eager torch)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
 set(ROSE_LINKS_1-foundations/14-first-words torch)
@@ -488,6 +490,7 @@ set(ROSE_FILES
   bench/softmax.cpp
   bench/swiglu.cpp
   bench/tokenizer-encode.cpp
+  bench/train-cpu-eager.cpp
   examples/e4m3-table-example.cpp
   examples/e4m3-table-example.out
   exercises/kahan_solution.cpp
