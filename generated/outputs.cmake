@@ -65,11 +65,14 @@ set(ROSE_OUTPUTS
   rose/infer/kv_pool.h
   rose/infer/memory_plan.cpp
   rose/infer/memory_plan.h
+  rose/infer/plan.cpp
   rose/infer/prefix_cache.cpp
   rose/infer/prefix_cache.h
   rose/infer/request.h
   rose/infer/sampling.cpp
   rose/infer/sampling.h
+  rose/infer/scheduler.cpp
+  rose/infer/scheduler.h
   rose/infer/step.h
   rose/infer/stop_strings.cpp
   rose/infer/stop_strings.h
@@ -393,8 +396,10 @@ set(ROSE_CHAPTER_TESTS
   5-inference/03-the-kv-pool
   5-inference/04-prefix-cache
   5-inference/05-continuous-batching
+  5-inference/06-chunked-prefill
   5-inference/07-the-forward-pass-on-a-gpu
   5-inference/09-batch-invariance
+  5-inference/10-preemption
   5-inference/14-streaming-and-stops
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step)
@@ -565,11 +570,14 @@ set(ROSE_FILES
   rose/infer/kv_pool.h
   rose/infer/memory_plan.cpp
   rose/infer/memory_plan.h
+  rose/infer/plan.cpp
   rose/infer/prefix_cache.cpp
   rose/infer/prefix_cache.h
   rose/infer/request.h
   rose/infer/sampling.cpp
   rose/infer/sampling.h
+  rose/infer/scheduler.cpp
+  rose/infer/scheduler.h
   rose/infer/step.h
   rose/infer/stop_strings.cpp
   rose/infer/stop_strings.h
@@ -892,8 +900,10 @@ set(ROSE_FILES
   tests/5-inference/03-the-kv-pool_test.cpp
   tests/5-inference/04-prefix-cache_test.cpp
   tests/5-inference/05-continuous-batching_test.cpp
+  tests/5-inference/06-chunked-prefill_test.cpp
   tests/5-inference/07-the-forward-pass-on-a-gpu_test.cpp
   tests/5-inference/09-batch-invariance_test.cpp
+  tests/5-inference/10-preemption_test.cpp
   tests/5-inference/14-streaming-and-stops_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp)
