@@ -183,4 +183,30 @@ inline std::vector<double> differentiate(Policy policy,
   return g;
 }
 
+// Values of situations and of actions in them.
+struct Values {
+  std::vector<double> v, q;  // [situations], [situations, actions]
+};
+
+/// Conditional means of the return, straight from the definition.
+inline Values values(const Tree& tree, const Policy& policy, double gamma) {
+  std::vector<double> mass(policy.logits().size());
+  Values x{std::vector<double>(tree.situations.size()), mass};
+  for (const Trajectory& path : tree.trajectories) {
+    const double p = policy.probability(path);
+    const auto g = returns(path, gamma);
+    for (std::size_t t = 0; t < g.size(); ++t) {
+      const std::size_t cell = path.steps[t].situation * tree.actions + path.steps[t].action;
+      mass[cell] += p;
+      x.q[cell] += p * g[t];
+    }
+  }
+  for (std::size_t cell = 0; cell < mass.size(); ++cell) {
+    x.q[cell] /= mass[cell];
+    const std::size_t s = cell / tree.actions;
+    x.v[s] += policy.probability(s, cell % tree.actions) * x.q[cell];
+  }
+  return x;
+}
+
 }  // namespace rose::labs

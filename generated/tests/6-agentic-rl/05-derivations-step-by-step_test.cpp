@@ -317,15 +317,8 @@ TEST(Gae, TradesBiasForVariance) {
   core::Rng rng(5);
   Policy policy(tree);
   policy.randomise(rng, 0.7);
-  std::vector<double> value(tree.situations.size()), mass(value.size());
-  for (const Trajectory& path : tree.trajectories) {
-    const auto g = returns(path, 1);
-    for (std::size_t t = 0; t < g.size(); ++t) {
-      value[path.steps[t].situation] += policy.probability(path) * g[t];
-      mass[path.steps[t].situation] += policy.probability(path);
-    }
-  }
-  for (std::size_t s = 0; s < value.size(); ++s) value[s] = value[s] / mass[s] + 0.2 * rng.normal();
+  std::vector<double> value = values(tree, policy, 1).v;
+  for (double& v : value) v += 0.2 * rng.normal();
   const auto truth = differentiate(policy, [&](const Policy& p) { return objective(tree, p); });
   double size = 0, last_variance = 0, last_bias = 1e9;
   for (const double x : truth) size += x * x;
