@@ -16,6 +16,7 @@ set(ROSE_OUTPUTS
   labs/notation/shape_walk.h
   labs/rl/estimators.h
   labs/rl/examples.h
+  labs/rl/gates.h
   labs/rl/process.h
   labs/tangle/mini.h
   rose/app/cli.cpp
@@ -402,7 +403,8 @@ set(ROSE_CHAPTER_TESTS
   5-inference/10-preemption
   5-inference/14-streaming-and-stops
   6-agentic-rl/04-mathematical-foundations
-  6-agentic-rl/05-derivations-step-by-step)
+  6-agentic-rl/05-derivations-step-by-step
+  6-agentic-rl/19-surrogates-and-divergences)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -520,6 +522,7 @@ set(ROSE_FILES
   labs/notation/shape_walk.h
   labs/rl/estimators.h
   labs/rl/examples.h
+  labs/rl/gates.h
   labs/rl/process.h
   labs/tangle/mini.h
   outputs.cmake
@@ -906,4 +909,5 @@ set(ROSE_FILES
   tests/5-inference/10-preemption_test.cpp
   tests/5-inference/14-streaming-and-stops_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
-  tests/6-agentic-rl/05-derivations-step-by-step_test.cpp)
+  tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
+  tests/6-agentic-rl/19-surrogates-and-divergences_test.cpp)
