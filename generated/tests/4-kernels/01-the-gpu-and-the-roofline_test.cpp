@@ -72,12 +72,15 @@ namespace {
 // Prompts are bound by arithmetic, new tokens by memory.
 TEST(Costs, PromptsAreBoundByArithmeticAndNewTokensByMemory) {
   const kernels::gpu::Ceilings h200{.flops = 989e12, .bytes = 4.8e12};
-  const Cost prompt = prefill_cost(4096, 32, 8, 128, 2), token = decode_cost(64, 4096, 32, 8, 128, 2);
-  const Cost norm = norm_cost(4096, 4096, 2), layer = kernels::gpu::linear_cost(256, 4096, 4096, 2, 2);
+  const Cost prompt = prefill_cost(4096, 32, 8, 128, 2),
+             token = decode_cost(64, 4096, 32, 8, 128, 2);
+  const Cost norm = norm_cost(4096, 4096, 2),
+             layer = kernels::gpu::linear_cost(256, 4096, 4096, 2, 2);
   EXPECT_NEAR(prompt.flops, 137.47e9, 0.01e9);
   EXPECT_NEAR(prompt.bytes, 83.886e6, 1e3);
   EXPECT_GT(prompt.flops / prompt.bytes, h200.flops / h200.bytes);
-  EXPECT_NEAR(token.flops / token.bytes, 2 * 32 / 8 / 2.0, 0.01);  // 2H/G operations a number of 2 bytes
+  EXPECT_NEAR(token.flops / token.bytes, 2 * 32 / 8 / 2.0,
+              0.01);  // 2H/G operations a number of 2 bytes
   EXPECT_NEAR(norm.flops / norm.bytes, 1, 0.001);
   const std::string test = "gpu-costs-test";  // the explorer below is compared with these
   const std::pair<const char*, Cost> all[] = {

@@ -101,7 +101,7 @@ TEST(Baselines, KeepTheMeanAndTheBestIsAWeightedAverage) {
     write_value("rl-baselines", name, x);
 }
 
-// Group means shrink the gradient, leaving oneself out does not.
+// Sum over all groups of a size.
 
 /// Mean and total variance of the average of advantage times score over all groups of a size.
 Moments of_groups(const Tree& tree, const Policy& policy, std::size_t size,
@@ -132,6 +132,7 @@ Moments of_groups(const Tree& tree, const Policy& policy, std::size_t size,
   return m;
 }
 
+// Group means shrink the gradient, leaving oneself out does not.
 TEST(Groups, LeavingOneselfOutIsUnbiased) {
   const Tree tree = enumerate(broken_service(2));
   core::Rng rng(2);
@@ -164,6 +165,7 @@ TEST(Groups, LeavingOneselfOutIsUnbiased) {
   }
 }
 
+// A group is an average over its pairs.
 TEST(Groups, AreAveragesOverPairs) {
   EXPECT_THROW(leave_one_out(std::array{1.0}), std::invalid_argument);
   core::Rng rng(3);
