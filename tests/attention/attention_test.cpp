@@ -53,6 +53,10 @@ const std::vector<Heads> kHeads = {
     {4, 2, 96},
     {4, 2, 256},
     {6, 2, 64, DType::f16},
+    {4, 2, 64, DType::f32},
+    {3, 1, 96, DType::f32},
+    {7, 1, 128, DType::f32},
+    {2, 2, 256, DType::f32},
 };
 
 TEST_F(GpuAttention, IsNearDoublePrecision) {
@@ -197,9 +201,9 @@ TEST_F(GpuAttention, QueriesBeforeTheFirstKeySeeNothing) {
   for (const AttentionOptions& options : {kRowsMma, kRows, kSplits}) {
     const AttentionPlan plan = plan_attention(h.shape(), std::vector<std::int32_t>{0, 5},
                                               std::vector<std::int32_t>{2}, options);
-    const Buffer q = Buffer::of(std::span<const std::uint16_t>(tokens.q));
-    const Buffer k = Buffer::of(std::span<const std::uint16_t>(tokens.k));
-    const Buffer v = Buffer::of(std::span<const std::uint16_t>(tokens.v));
+    const Buffer q = to_device(tokens.q, h.dtype);
+    const Buffer k = to_device(tokens.k, h.dtype);
+    const Buffer v = to_device(tokens.v, h.dtype);
     const Buffer table = Buffer::of(std::span<const std::int32_t>(std::vector<std::int32_t>{0}));
     Buffer out(5 * 2 * 64 * 2), lse(5 * 2 * 4), workspace(plan.workspace_bytes());
     out.poison();
@@ -217,7 +221,7 @@ TEST_F(GpuAttention, QueriesBeforeTheFirstKeySeeNothing) {
     attention(plan, {q.data(), h.dtype, 5, 128}, view, 0, {out.data(), h.dtype, 5, 128},
               lse.as<float>(), workspace.workspace(), {});
     synchronize({});
-    const auto bits = out.values<std::uint16_t>();
+    const Bits bits = from_device(out, h.dtype);
     const auto sums = lse.values<float>();
     for (std::size_t i = 0; i < 3 * 128; ++i) ASSERT_EQ(bits[i], 0);
     for (std::size_t i = 0; i < 6; ++i) ASSERT_EQ(sums[i], -INFINITY);
@@ -233,8 +237,8 @@ TEST_F(GpuAttention, ABadPageIsReportedAndNotRead) {
     for (const std::int32_t bad : {-1, 1, 1 << 30}) {
       const AttentionPlan plan = plan_attention(h.shape(), std::vector<std::int32_t>{0, 1},
                                                 std::vector<std::int32_t>{8}, options);
-      const Buffer q = Buffer::of(std::span<const std::uint16_t>(tokens.q));
-      const Buffer kv = Buffer::of(std::span<const std::uint16_t>(Bits(4 * 64, 0x3f80)));
+      const Buffer q = to_device(tokens.q, h.dtype);
+      const Buffer kv = to_device(Bits(4 * 64, 0x3f80), h.dtype);
       const Buffer table =
           Buffer::of(std::span<const std::int32_t>(std::vector<std::int32_t>{0, bad}));
       Buffer fault = Buffer::of(std::span<const std::int32_t>(std::vector<std::int32_t>{0}));

@@ -51,16 +51,16 @@ struct Backward {
       Bits rows;
       for (std::int64_t t = 0; t < tokens; ++t) {
         append(rows, bits, t, 1, cols);
-        rows.insert(rows.end(), static_cast<std::size_t>(gap), 0xffff);
+        rows.insert(rows.end(), static_cast<std::size_t>(gap), nan_of(h.dtype));
       }
-      return Buffer::of(std::span<const std::uint16_t>(rows));
+      return to_device(rows, h.dtype);
     };
     const Buffer on[5] = {spread(q, width), spread(k, key_width), spread(v, key_width),
                           spread(forward.out, width), spread(dout, width)};
     const Buffer lse = Buffer::of(std::span<const float>(forward.lse));
-    Buffer to[3] = {Buffer(static_cast<std::size_t>(tokens * width) * 2),
-                    Buffer(static_cast<std::size_t>(tokens * key_width) * 2),
-                    Buffer(static_cast<std::size_t>(tokens * key_width) * 2)};
+    Buffer to[3] = {Buffer(bytes_of(h.dtype, tokens * width)),
+                    Buffer(bytes_of(h.dtype, tokens * key_width)),
+                    Buffer(bytes_of(h.dtype, tokens * key_width))};
     for (Buffer& b : to) b.poison();
     AttentionBackwardPlan plan = plan_attention_backward(h.shape(), offsets);
     plan.warpgroup = warpgroup;
@@ -77,19 +77,18 @@ struct Backward {
                        {to[1].data(), h.dtype, tokens, key_width},
                        {to[2].data(), h.dtype, tokens, key_width}, workspace.workspace(), {});
     synchronize({});
-    return {to[0].values<std::uint16_t>(), to[1].values<std::uint16_t>(),
-            to[2].values<std::uint16_t>()};
+    return {from_device(to[0], h.dtype), from_device(to[1], h.dtype), from_device(to[2], h.dtype)};
   }
 };
 
-/// The largest error over its bound, for dq, dk and dv. Weights and gradients of scores are rounded to the 16-bit type (r), so each
+/// The largest error over its bound, for dq, dk and dv. Weights and gradients of scores are rounded to their type (r), so each
 /// term of a sum is off by r of its size; a gradient of a score also by what the output's rounding leaves in delta,
 /// r |dout| |out|, and by the errors of exponents. All of it is bounded by 8 r + 2 e + 4 n u times sums of magnitudes.
 std::array<double, 3> distances(const Backward& b) {
   const Heads& h = b.h;
-  const double u = std::ldexp(1.0, -24), r = std::ldexp(1.0, h.dtype == DType::bf16 ? -8 : -11);
+  const double u = std::ldexp(1.0, -24), r = roundoff_of(h.dtype);
   // Half of the smallest number: what rounding loses of weights far below 1.
-  const double tiny = std::ldexp(1.0, h.dtype == DType::bf16 ? -134 : -25);
+  const double tiny = tiny_of(h.dtype);
   const double scale = static_cast<double>(h.shape().scale);
   const std::int64_t d = h.head_dim, group = h.heads / h.kv_heads;
   const auto at = [&](const Bits& bits, std::int64_t t, std::int64_t heads, std::int64_t head,
@@ -187,7 +186,10 @@ std::array<double, 3> distances(const Backward& b) {
 const std::vector<Heads> kHeads = {{2, 2, 64},  {4, 2, 64},
                                    {3, 1, 64},  {2, 2, 128},
                                    {7, 1, 128}, {2, 1, 128, DType::f16},
-                                   {2, 1, 96},  {2, 2, 64, DType::f16}};
+                                   {2, 1, 96},  {2, 2, 64, DType::f16},
+                                   {2, 1, 256}, {1, 1, 256, DType::f16},
+                                   {4, 2, 64, DType::f32}, {3, 1, 96, DType::f32},
+                                   {2, 2, 128, DType::f32}, {2, 1, 256, DType::f32}};
 
 TEST_F(GpuAttentionBackward, IsNearDoublePrecisionAndRepeatsItsBits) {
   for (const Heads& h : kHeads) {

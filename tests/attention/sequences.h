@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -17,13 +18,42 @@
 
 namespace rose::kernels::gpu {
 
-using Bits = std::vector<std::uint16_t>;
+/// Numbers as the bits of their type, each in a word.
+using Bits = std::vector<std::uint32_t>;
 
-inline float value_of(std::uint16_t bits, DType dtype) {
-  return dtype == DType::bf16 ? to_float(bf16{bits}) : to_float(f16{bits});
+inline float value_of(std::uint32_t bits, DType dtype) {
+  const auto low = static_cast<std::uint16_t>(bits);
+  return dtype == DType::f32    ? std::bit_cast<float>(bits)
+         : dtype == DType::bf16 ? to_float(bf16{low})
+                                : to_float(f16{low});
 }
-inline std::uint16_t bits_of(float value, DType dtype) {
-  return dtype == DType::bf16 ? to_bf16(value).bits : to_f16(value).bits;
+inline std::uint32_t bits_of(float value, DType dtype) {
+  return dtype == DType::f32    ? std::bit_cast<std::uint32_t>(value)
+         : dtype == DType::bf16 ? to_bf16(value).bits
+                                : to_f16(value).bits;
+}
+inline std::uint32_t nan_of(DType dtype) { return dtype == DType::f32 ? 0xffffffff : 0xffff; }
+inline std::size_t bytes_of(DType dtype, std::int64_t count) {
+  return static_cast<std::size_t>(count) * (dtype == DType::f32 ? 4 : 2);
+}
+/// Half of the last place of a number near 1.
+inline double roundoff_of(DType dtype) {
+  return std::ldexp(1.0, dtype == DType::f32 ? -24 : dtype == DType::bf16 ? -8 : -11);
+}
+/// What rounding loses of numbers far below 1; exponentials below the smallest normal number are 0.
+inline double tiny_of(DType dtype) {
+  return std::ldexp(1.0, dtype == DType::f32 ? -125 : dtype == DType::bf16 ? -133 : -25);
+}
+
+inline Buffer to_device(const Bits& bits, DType dtype) {
+  if (dtype == DType::f32) return Buffer::of(std::span<const std::uint32_t>(bits));
+  const std::vector<std::uint16_t> narrow(bits.begin(), bits.end());
+  return Buffer::of(std::span<const std::uint16_t>(narrow));
+}
+inline Bits from_device(const Buffer& buffer, DType dtype) {
+  if (dtype == DType::f32) return buffer.values<std::uint32_t>();
+  const auto narrow = buffer.values<std::uint16_t>();
+  return {narrow.begin(), narrow.end()};
 }
 
 struct Heads {
@@ -70,7 +100,7 @@ inline void append(Bits& to, const Bits& from, std::int64_t first, std::int64_t 
 }
 
 inline Outcome collect(const Heads& h, std::int64_t tokens, const Buffer& out, const Buffer& lse) {
-  Outcome result{out.values<std::uint16_t>(), lse.values<float>()};
+  Outcome result{from_device(out, h.dtype), lse.values<float>()};
   result.out.resize(static_cast<std::size_t>(tokens * h.heads * h.head_dim));
   result.lse.resize(static_cast<std::size_t>(tokens * h.heads));
   return result;
@@ -88,16 +118,16 @@ inline Outcome attend_packed(const Heads& h, const std::vector<Part>& parts,
     for (int i = 0; i < 3; ++i) {
       for (std::int64_t t = p.first; t < p.first + p.count; ++t) {
         append(rows[i], *from[i], t, 1, width[i]);
-        rows[i].insert(rows[i].end(), static_cast<std::size_t>(gap), 0xffff);
+        rows[i].insert(rows[i].end(), static_cast<std::size_t>(gap), nan_of(h.dtype));
       }
     }
     offsets.push_back(offsets.back() + static_cast<std::int32_t>(p.count));
   }
   const std::int64_t tokens = offsets.back();
-  const Buffer q = Buffer::of(std::span<const std::uint16_t>(rows[0]));
-  const Buffer k = Buffer::of(std::span<const std::uint16_t>(rows[1]));
-  const Buffer v = Buffer::of(std::span<const std::uint16_t>(rows[2]));
-  Buffer out(static_cast<std::size_t>(tokens * width[0]) * 2 + 16);
+  const Buffer q = to_device(rows[0], h.dtype);
+  const Buffer k = to_device(rows[1], h.dtype);
+  const Buffer v = to_device(rows[2], h.dtype);
+  Buffer out(bytes_of(h.dtype, tokens * width[0]) + 16);
   Buffer lse(static_cast<std::size_t>(tokens * h.heads) * 4 + 16);
   const AttentionPlan plan = plan_attention(h.shape(), offsets, {}, options);
   Buffer workspace(plan.workspace_bytes());
@@ -128,7 +158,7 @@ inline Outcome attend_paged(const Heads& h, const std::vector<Part>& parts, int 
     std::swap(order[i - 1], order[rng.below(static_cast<std::uint32_t>(i))]);
   }
   const std::int64_t layer = pages * h.kv_heads * page_size * h.head_dim;
-  Bits keys(static_cast<std::size_t>(2 * layer), 0xffff), values = keys, queries;
+  Bits keys(static_cast<std::size_t>(2 * layer), nan_of(h.dtype)), values = keys, queries;
   KvView view{.dtype = h.dtype,
               .layers = 2,
               .kv_heads = static_cast<int>(h.kv_heads),
@@ -153,14 +183,14 @@ inline Outcome attend_paged(const Heads& h, const std::vector<Part>& parts, int 
     offsets.push_back(offsets.back() + static_cast<std::int32_t>(p.count));
   }
   const std::int64_t tokens = offsets.back(), width = h.heads * h.head_dim;
-  const Buffer q = Buffer::of(std::span<const std::uint16_t>(queries));
-  const Buffer k = Buffer::of(std::span<const std::uint16_t>(keys));
-  const Buffer v = Buffer::of(std::span<const std::uint16_t>(values));
+  const Buffer q = to_device(queries, h.dtype);
+  const Buffer k = to_device(keys, h.dtype);
+  const Buffer v = to_device(values, h.dtype);
   const Buffer t = Buffer::of(std::span<const std::int32_t>(table));
   view.k = k.data();
   view.v = v.data();
   view.page_table = t.as<std::int32_t>();
-  Buffer out(static_cast<std::size_t>(tokens * width) * 2 + 16);
+  Buffer out(bytes_of(h.dtype, tokens * width) + 16);
   Buffer lse(static_cast<std::size_t>(tokens * h.heads) * 4 + 16);
   const AttentionPlan plan = plan_attention(h.shape(), offsets, lengths, options);
   Buffer workspace(plan.workspace_bytes());
@@ -180,13 +210,13 @@ struct Distance {
   std::int64_t token = 0, head = 0, column = 0;  ///< column -1: the log-sum-exp
 };
 
-/// One part against float64. With u the unit roundoff of fp32 and r that of the 16-bit type, a score is off by at most
+/// One part against float64. With u the unit roundoff of fp32 and r that of the type, a score is off by at most
 /// (D + 2) 2u sum |q k|, an exponent by that and 4u of its size, an exponential by 4u relative, a weight by r (or by half of the smallest number of its type); sums of n terms by
 /// 2n u (tensor cores truncate). So the output is off by (r + 2 e + (2n + 40) u) sum p |v| and the last rounding.
 inline Distance distance(const Heads& h, const Part& part, const Outcome& outcome,
                          std::int64_t stride = 1) {
-  const double u = std::ldexp(1.0, -24), r = std::ldexp(1.0, h.dtype == DType::bf16 ? -8 : -11);
-  const double tiny = std::ldexp(1.0, h.dtype == DType::bf16 ? -133 : -25);
+  const double u = std::ldexp(1.0, -24), r = roundoff_of(h.dtype);
+  const double tiny = tiny_of(h.dtype);
   const double scale = h.shape().scale;
   const std::int64_t d = h.head_dim;
   Distance result;

@@ -23,7 +23,7 @@ struct AttentionDraw {
         kv_heads(1 + fuzz.below(3)),
         head_dim(fuzz.one_of(dims)),
         heads(group * kv_heads),
-        dtype(fuzz.one_of({DType::bf16, DType::f16})) {
+        dtype(fuzz.one_of({DType::bf16, DType::f16, DType::f32})) {
     fuzz.misalign(false);
     fuzz.note(std::to_string(heads) + "/" + std::to_string(kv_heads) + " heads of " +
               std::to_string(head_dim) + ", tokens");
@@ -35,8 +35,12 @@ struct AttentionDraw {
   AttentionShape shape() const {
     return {heads, kv_heads, head_dim, 1.0f / std::sqrt(static_cast<float>(head_dim))};
   }
-  double roundoff() const { return std::ldexp(1.0, dtype == DType::bf16 ? -8 : -11); }
-  double tiny() const { return std::ldexp(1.0, dtype == DType::bf16 ? -134 : -25); }
+  double roundoff() const {
+    return std::ldexp(1.0, dtype == DType::f32 ? -24 : dtype == DType::bf16 ? -8 : -11);
+  }
+  double tiny() const {
+    return std::ldexp(1.0, dtype == DType::f32 ? -125 : dtype == DType::bf16 ? -134 : -25);
+  }
 };
 
 /// The weights of one query, and what bounds their relative error.
@@ -119,7 +123,7 @@ inline void twin_attention(Fuzz& fuzz) {
 }
 
 inline void twin_attention_backward(Fuzz& fuzz) {
-  const AttentionDraw a(fuzz, {64, 96, 128});
+  const AttentionDraw a(fuzz, {64, 96, 128, 256});
   const std::int64_t width = a.heads * a.head_dim, key_width = a.kv_heads * a.head_dim;
   const Input q = fuzz.input(a.tokens(), width, a.dtype),
               k = fuzz.input(a.tokens(), key_width, a.dtype),
@@ -231,7 +235,7 @@ inline void twin_kv_cache(Fuzz& fuzz) {
       places.push_back({s, fuzz.below(9) == 0 ? -1 : t - a.offsets[at]});
     }
   }
-  const auto bytes = static_cast<std::size_t>(pages * page * key_width) * 2;
+  const auto bytes = static_cast<std::size_t>(pages * page * key_width) * row_bytes(a.dtype, 1);
   Buffer keys(bytes), values(bytes);
   keys.poison();
   values.poison();

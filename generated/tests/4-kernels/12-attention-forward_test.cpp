@@ -42,6 +42,7 @@
 #include "rose/core/error.h"
 #include "rose/kernels/attention.h"
 #include "rose/kernels/gpu/attention.h"
+#include "rose/kernels/gpu/attention_arguments.h"
 
 namespace rose::kernels {
 namespace {
@@ -192,7 +193,7 @@ TEST(AttentionChecks, ErrorsNameTheArgument) {
   const auto run = [&](const Matrix& q, const Matrix& k, const Workspace& w) {
     return argument_of([&] { attention(plan, q, k, matrix(128), matrix(256), nullptr, w, {}); });
   };
-  EXPECT_EQ(run({memory, DType::f32, 3, 256}, matrix(128), workspace), "q");
+  EXPECT_EQ(run({memory, DType::i32, 3, 256}, matrix(128), workspace), "q");
   EXPECT_EQ(run({memory + 2, DType::bf16, 3, 256}, matrix(128), workspace), "q");
   EXPECT_EQ(run(matrix(256), {memory, DType::bf16, 3, 128, 129}, workspace), "k");
   EXPECT_EQ(run(matrix(256), matrix(64), workspace), "k");

@@ -99,7 +99,7 @@ TEST(AttentionBackwardChecks, ErrorsNameTheArgument) {
   };
   const std::vector<std::int32_t> offsets{0, 3};
   EXPECT_EQ(argument_of([&] { plan_attention_backward({4, 3, 64, 1.0f}, offsets); }), "shape");
-  EXPECT_EQ(argument_of([&] { plan_attention_backward({4, 2, 256, 1.0f}, offsets); }), "shape");
+  EXPECT_EQ(argument_of([&] { plan_attention_backward({4, 2, 80, 1.0f}, offsets); }), "shape");
   EXPECT_EQ(argument_of([&] { plan_attention_backward({4, 2, 64, 0.0f}, offsets); }), "shape");
   EXPECT_EQ(argument_of([&] { plan_attention_backward({4, 2, 64, 1.0f}, {}); }), "row_offsets");
   const AttentionBackwardPlan plan = plan_attention_backward({4, 2, 64, 0.125f}, offsets);

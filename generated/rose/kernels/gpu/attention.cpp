@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <iterator>
 #include <limits>
 #include <numeric>
@@ -14,11 +13,13 @@
 
 #include "rose/core/error.h"
 #include "rose/kernels/gpu/attention.cuh"
+#include "rose/kernels/gpu/attention_arguments.h"
 
 namespace rose::kernels::gpu {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;  // of the workspace's parts, bytes
+namespace arguments = attention_arguments;
+
 constexpr std::int64_t kItemWords = 4;    // of a work item
 constexpr std::int64_t kSplitRows = 16;   // query rows of a block of the splits kernel
 constexpr std::int64_t kBlockRows = 128;  // and of an item of the rows kernels
@@ -30,24 +31,8 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Refuse shapes that no kernel takes.
-void check_shape(const AttentionShape& shape, const AttentionOptions& options) {
-  if (shape.heads <= 0 || shape.kv_heads <= 0 || shape.heads % shape.kv_heads != 0 ||
-      shape.kv_heads > std::numeric_limits<std::uint16_t>::max()) {
-    bad_argument("shape", fmt::format("{} query heads do not divide over {} key-value heads",
-                                      shape.heads, shape.kv_heads));
-  }
-  if (shape.head_dim != 64 && shape.head_dim != 96 && shape.head_dim != 128 &&
-      shape.head_dim != 256) {
-    throw core::Error(core::Code::unsupported,
-                      fmt::format("attention on a GPU with heads of {}", shape.head_dim))
-        .in("shape")
-        .hint("there are kernels for 64, 96, 128 and 256");
-  }
-  if (!(shape.scale > 0.0f) || !std::isfinite(shape.scale)) {
-    bad_argument("shape",
-                 fmt::format("a scale of {}, where a positive one is needed", shape.scale));
-  }
+// Refuse splits and lengths that make no sense.
+void check_options(const AttentionShape& shape, const AttentionOptions& options) {
   const int tile = numerics::key_tile_of(shape.head_dim);
   if (options.key_split <= 0 || options.key_split % tile != 0) {
     bad_argument("options", fmt::format("a split of {} keys is not a number of tiles of {}",
@@ -60,10 +45,6 @@ void check_shape(const AttentionShape& shape, const AttentionOptions& options) {
 
 void check_lengths(std::span<const std::int32_t> row_offsets,
                    std::span<const std::int32_t> key_lengths) {
-  if (row_offsets.empty() || row_offsets.front() != 0 ||
-      !std::is_sorted(row_offsets.begin(), row_offsets.end())) {
-    bad_argument("row_offsets", "offsets must ascend from 0");
-  }
   if (!key_lengths.empty() && key_lengths.size() + 1 != row_offsets.size()) {
     bad_argument("key_lengths", fmt::format("{} lengths for {} sequences", key_lengths.size(),
                                             row_offsets.size() - 1));
@@ -176,7 +157,9 @@ std::int64_t append(std::vector<std::int32_t>& words, const std::vector<T>& item
 AttentionPlan plan_attention(const AttentionShape& shape, std::span<const std::int32_t> row_offsets,
                              std::span<const std::int32_t> key_lengths,
                              const AttentionOptions& options) {
-  check_shape(shape, options);
+  arguments::check_shape(shape);
+  check_options(shape, options);
+  arguments::check_offsets(row_offsets);
   check_lengths(row_offsets, key_lengths);
   AttentionPlan plan;
   plan.shape = shape;
@@ -214,8 +197,7 @@ AttentionPlan plan_attention(const AttentionShape& shape, std::span<const std::i
 }
 
 std::size_t AttentionPlan::plan_bytes() const {
-  const auto bytes = static_cast<std::int64_t>(words.size() * sizeof(std::int32_t));
-  return static_cast<std::size_t>(divide_up(bytes, kAlignment) * kAlignment);
+  return arguments::aligned(words.size() * sizeof(std::int32_t));
 }
 
 std::size_t AttentionPlan::workspace_bytes() const {
@@ -226,27 +208,12 @@ std::size_t AttentionPlan::workspace_bytes() const {
 // Refuse what does not fit the plan.
 namespace {
 
-/// Kernels copy 16 bytes at a time.
-void check_rows(const Matrix& m, std::string_view argument, std::int64_t rows, std::int64_t cols,
-                DType dtype) {
-  check_matrix(m, argument, rows, cols, dtype);
-  constexpr std::int64_t lanes = 8;
-  if (reinterpret_cast<std::uintptr_t>(m.data) % 16 != 0 || m.row_stride() % lanes != 0) {
-    bad_argument(argument, "rows must begin at multiples of 16 bytes");
-  }
-}
-
 AttentionCall begin(const AttentionPlan& plan, const Matrix& q, const Matrix& out, float* lse,
                     const Workspace& workspace) {
   const AttentionShape& shape = plan.shape;
-  if (q.dtype != DType::bf16 && q.dtype != DType::f16) {
-    throw core::Error(core::Code::unsupported,
-                      fmt::format("attention on a GPU in {}", info(q.dtype).name))
-        .in("q")
-        .hint("there are kernels for bf16 and f16");
-  }
-  check_rows(q, "q", plan.tokens, shape.heads * shape.head_dim, q.dtype);
-  check_rows(out, "out", plan.tokens, shape.heads * shape.head_dim, q.dtype);
+  arguments::check_dtype(q.dtype, "q");
+  arguments::check_rows(q, "q", plan.tokens, shape.heads * shape.head_dim, q.dtype);
+  arguments::check_rows(out, "out", plan.tokens, shape.heads * shape.head_dim, q.dtype);
   check_workspace(workspace, plan.workspace_bytes());
   AttentionCall call;
   call.q = q.data;
@@ -257,13 +224,12 @@ AttentionCall begin(const AttentionPlan& plan, const Matrix& q, const Matrix& ou
   call.heads = static_cast<int>(shape.heads);
   call.kv_heads = static_cast<int>(shape.kv_heads);
   call.head_dim = static_cast<int>(shape.head_dim);
-  constexpr double log2_e = 1.44269504088896340736;
-  call.factor = static_cast<float>(static_cast<double>(shape.scale) * log2_e);
+  call.factor = arguments::base_2_factor(shape.scale);
   call.split = plan.options.key_split;
   call.warpgroup = plan.options.warpgroup;
   call.turns = plan.options.turns;
   call.variant = plan.options.variant;
-  call.half = q.dtype == DType::f16;
+  call.dtype = q.dtype;
   call.row_offsets = static_cast<const std::int32_t*>(workspace.data);
   call.key_lengths = call.row_offsets + plan.lengths;
   call.partials =
@@ -279,12 +245,7 @@ void run(const AttentionPlan& plan, AttentionCall call, Stream stream) {
     call.item_count = count;
     return call;
   };
-  if (plan.rows > 0) {
-    const AttentionCall& rows = with(plan.row_items, plan.rows);
-    if (!launch_attention_warpgroups(rows, stream.handle)) {
-      launch_attention_rows(rows, stream.handle);
-    }
-  }
+  if (plan.rows > 0) launch_attention_rows(with(plan.row_items, plan.rows), stream.handle);
   if (plan.splits > 0) launch_attention_splits(with(plan.split_items, plan.splits), stream.handle);
   if (plan.merges > 0) launch_attention_merge(with(plan.merge_items, plan.merges), stream.handle);
 #else
@@ -341,8 +302,8 @@ void attention(const AttentionPlan& plan, const Matrix& q, const Matrix& k, cons
     bad_argument("plan", "it was made for a cache: packed rows take no key lengths");
   }
   const std::int64_t width = plan.shape.kv_heads * plan.shape.head_dim;
-  check_rows(k, "k", plan.tokens, width, q.dtype);
-  check_rows(v, "v", plan.tokens, width, q.dtype);
+  arguments::check_rows(k, "k", plan.tokens, width, q.dtype);
+  arguments::check_rows(v, "v", plan.tokens, width, q.dtype);
   if (plan.tokens == 0) return;
   call.k = k.data;
   call.v = v.data;
@@ -363,7 +324,7 @@ void attention(const AttentionPlan& plan, const Matrix& q, const KvView& kv, int
   }
   if (plan.tokens == 0) return;
   const std::int64_t rows = kv.pages * kv.kv_heads * kv.page_size;
-  const std::int64_t bytes = layer * rows * kv.head_dim * 2;
+  const std::int64_t bytes = layer * rows * static_cast<std::int64_t>(row_bytes(kv.dtype, kv.head_dim));
   call.k = static_cast<const std::byte*>(kv.k) + bytes;
   call.v = static_cast<const std::byte*>(kv.v) + bytes;
   call.key_stride = call.value_stride = kv.head_dim;

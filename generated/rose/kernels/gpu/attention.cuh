@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rose/kernels/dtype.h"
 #include "rose/kernels/numerics.h"
 
 #ifdef __CUDACC__
@@ -34,17 +35,20 @@ struct AttentionCall {
   std::int64_t item_count = 0;
   float* partials = nullptr;  // [slots, 16, head_dim + 2]
   std::int32_t* fault = nullptr;
-  bool half = false;      // f16, else bf16
+  DType dtype = DType::bf16;  // bf16, f16 or f32
   bool warpgroup = true;  // may use wgmma
   bool turns = true;      // its computing warpgroups take turns
   int variant = 0;
 };
 
+/// The kernel for these items: for many rows, for splits, and the merge of splits.
 void launch_attention_rows(const AttentionCall& call, void* stream);
 void launch_attention_splits(const AttentionCall& call, void* stream);
 void launch_attention_merge(const AttentionCall& call, void* stream);
 /// Launches the kernel for Hopper, or says that it cannot: another device, another head dimension, or not wanted.
 bool launch_attention_warpgroups(const AttentionCall& call, void* stream);
+/// Either kind of item in fp32.
+void launch_attention_fp32(const AttentionCall& call, bool by_split, void* stream);
 void launch_upload(const void* host, std::size_t bytes, void* device, void* stream);
 
 #ifdef __CUDACC__
@@ -101,6 +105,110 @@ __device__ __forceinline__ float inverse(float sum) {
 }
 __device__ __forceinline__ float log_sum_exp(float max, float sum) {
   return (max + log2f(sum)) * 0.69314718056f;
+}
+
+// Mask, weigh and round a tile of scores.
+
+/// Scores of keys that a row does not see count for nothing. The tile begins at key `first`.
+template <int N>
+__device__ __forceinline__ void mask(float (&s)[N][4], int first, const int (&limit)[2]) {
+  const int column = first + static_cast<int>(threadIdx.x) % 4 * 2;
+  ROSE_UNROLL()
+  for (int j = 0; j < N; ++j) {
+    ROSE_UNROLL()
+    for (int i = 0; i < 4; ++i) {
+      if (column + j * 8 + i % 2 >= limit[i / 2]) s[j][i] = -INFINITY;
+    }
+  }
+}
+
+/// Turns the scores of both rows into weights; maxima and sums move on. Earlier outputs are to be multiplied with `by`.
+template <int N>
+__device__ __forceinline__ void weigh(float (&s)[N][4], float factor, float (&max)[2],
+                                      float (&sum)[2], float (&by)[2]) {
+  ROSE_UNROLL()
+  for (int h = 0; h < 2; ++h) {
+    const float before = max[h];
+    max[h] = fmaxf(before, largest(s, h) * factor);
+    const float base = anchor(max[h]);
+    by[h] = rescale(before, base);
+    sum[h] = fmaf(sum[h], by[h], soften(s, h, factor, base));
+  }
+}
+
+/// Columns 16 kk to 16 kk + 15 of a 16 x 8N tile of fp32, rounded, as the left operand of a further product.
+template <class T, int N>
+__device__ __forceinline__ void as_left(std::uint32_t (&a)[4], const float (&c)[N][4], int kk) {
+  a[0] = pack<T>(c[2 * kk][0], c[2 * kk][1]);
+  a[1] = pack<T>(c[2 * kk][2], c[2 * kk][3]);
+  a[2] = pack<T>(c[2 * kk + 1][0], c[2 * kk + 1][1]);
+  a[3] = pack<T>(c[2 * kk + 1][2], c[2 * kk + 1][3]);
+}
+
+// Fold a split into those before it, and store what comes of it.
+template <int D, int Threads>
+struct ClosedSplits {
+  float* at;  // element i of this thread is at[i * Threads]
+  float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+
+  __device__ __forceinline__ void fold(bool first, const float (&open)[D / 8][4],
+                                       const float (&split_max)[2], const float (&split_sum)[2]) {
+    const float total[2] = {quad_sum(split_sum[0]), quad_sum(split_sum[1])};
+    const Merge merge[2] = {{max[0], split_max[0]}, {max[1], split_max[1]}};
+    if (first) {
+      ROSE_UNROLL()
+      for (int i = 0; i < D / 2; ++i) at[i * Threads] = open[i / 4][i % 4];
+    } else {
+      ROSE_UNROLL()
+      for (int i = 0; i < D / 2; ++i) {
+        at[i * Threads] = merge[i % 4 / 2](at[i * Threads], open[i / 4][i % 4]);
+      }
+    }
+    ROSE_UNROLL()
+    for (int h = 0; h < 2; ++h) {
+      sum[h] = first ? total[h] : merge[h](sum[h], total[h]);
+      max[h] = first ? split_max[h] : merge[h].max;
+    }
+  }
+  /// Row half h belongs to this token and head: divides once, rounds once.
+  template <class T>
+  __device__ __forceinline__ void store(const AttentionCall& call, int h, std::int64_t token,
+                                        int head) const {
+    const int quad = static_cast<int>(threadIdx.x) % 4;
+    const float scale = inverse(sum[h]);
+    T* const out = static_cast<T*>(call.out) + token * call.out_stride + head * D;
+    ROSE_UNROLL()
+    for (int j = 0; j < D / 8; ++j) {
+      const int i = 4 * j + 2 * h;
+      *reinterpret_cast<std::uint32_t*>(out + j * 8 + 2 * quad) =
+          pack<T>(at[i * Threads] * scale, at[(i + 1) * Threads] * scale);
+    }
+    if (quad == 0 && call.lse != nullptr) {
+      call.lse[token * call.heads + head] = log_sum_exp(max[h], sum[h]);
+    }
+  }
+};
+
+// Bring rows of a matrix.
+
+/// Rows of D elements, 16 bytes apart from being contiguous: eight of them begin in different banks, as ldmatrix wants.
+template <class T, int D>
+struct Padded {
+  static constexpr int width = D, pitch = D + 8;
+  static __device__ __forceinline__ int offset(int row, int d) { return row * pitch + d; }
+};
+
+/// Starts copying, with `Threads` threads of which this is number `thread`. row_of(j) says which row of `from` comes j-th; -1: zeros.
+template <class Layout, int Rows, int Threads, class T, class RowOf>
+__device__ __forceinline__ void copy_rows(T* to, const T* from, std::int64_t stride, int thread,
+                                          const RowOf& row_of) {
+  constexpr int chunks = Layout::width / 8;
+  ROSE_UNROLL(4)
+  for (int c = 0; c < Rows * chunks / Threads; ++c) {
+    const int at = c * Threads + thread, j = at / chunks, d = at % chunks * 8, row = row_of(j);
+    copy_async_16(shared_address(to + Layout::offset(j, d)), from + (row < 0 ? 0 : row) * stride + d,
+                  row < 0 ? 0 : 16);
+  }
 }
 
 // Find keys.

@@ -59,7 +59,7 @@ AttentionPlan plan_attention(const AttentionShape& shape, std::span<const std::i
 void upload(const AttentionPlan& plan, Workspace workspace, Stream stream);
 
 /// Causal attention. q and out are [T, heads * head_dim], k and v [T, kv_heads * head_dim]; all of one
-/// type, bf16 or f16; rows may be strided (a packed QKV buffer). lse [T, heads] may be null.
+/// type, bf16, f16 or f32; rows may be strided (a packed QKV buffer). lse [T, heads] may be null.
 /// A query that sees no key gets output 0 and log-sum-exp -inf.
 void attention(const AttentionPlan& plan, const Matrix& q, const Matrix& k, const Matrix& v,
                const Matrix& out, float* lse, Workspace workspace, Stream stream);

@@ -2,28 +2,20 @@
 
 #include "rose/kernels/gpu/attention_backward.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "rose/core/error.h"
 #include "rose/kernels/gpu/attention.cuh"
+#include "rose/kernels/gpu/attention_arguments.h"
 #include "rose/kernels/gpu/attention_backward.cuh"
 
 namespace rose::kernels::gpu {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;  // of the workspace's parts, bytes
-constexpr std::int64_t kItemWords = 4;    // of a work item
-constexpr std::int64_t kBlock = 64;       // rows of a block
+constexpr std::int64_t kItemWords = 4;  // of a work item
+constexpr std::int64_t kBlock = 64;     // rows of a block
 constexpr std::int64_t kSectionBytes =
     24 << 20;  // what blocks that run together read, and the L2 keeps
-
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 // List the blocks, longest walks first, within sections of heads that fit the L2.
 struct Item {
@@ -61,24 +53,8 @@ std::int64_t append(std::vector<std::int32_t>& words, std::vector<Item>& items) 
 // Give every tile of keys and every tile of queries a block.
 AttentionBackwardPlan plan_attention_backward(const AttentionShape& shape,
                                               std::span<const std::int32_t> row_offsets) {
-  if (shape.heads <= 0 || shape.kv_heads <= 0 || shape.heads % shape.kv_heads != 0) {
-    bad_argument("shape", fmt::format("{} query heads do not divide over {} key-value heads",
-                                      shape.heads, shape.kv_heads));
-  }
-  if (shape.head_dim != 64 && shape.head_dim != 96 && shape.head_dim != 128) {
-    throw core::Error(core::Code::unsupported,
-                      fmt::format("attention_backward on a GPU with heads of {}", shape.head_dim))
-        .in("shape")
-        .hint("there are kernels for 64, 96 and 128");
-  }
-  if (!(shape.scale > 0.0f) || !std::isfinite(shape.scale)) {
-    bad_argument("shape",
-                 fmt::format("a scale of {}, where a positive one is needed", shape.scale));
-  }
-  if (row_offsets.empty() || row_offsets.front() != 0 ||
-      !std::is_sorted(row_offsets.begin(), row_offsets.end())) {
-    bad_argument("row_offsets", "offsets must ascend from 0");
-  }
+  attention_arguments::check_shape(shape);
+  attention_arguments::check_offsets(row_offsets);
   AttentionBackwardPlan plan;
   plan.shape = shape;
   plan.tokens = row_offsets.back();
@@ -115,27 +91,14 @@ AttentionBackwardPlan plan_attention_backward(const AttentionShape& shape,
 }
 
 std::size_t AttentionBackwardPlan::plan_bytes() const {
-  return aligned(words.size() * sizeof(std::int32_t));
+  return attention_arguments::aligned(words.size() * sizeof(std::int32_t));
 }
 
 std::size_t AttentionBackwardPlan::workspace_bytes() const {
   return plan_bytes() + static_cast<std::size_t>(tokens * shape.heads) * sizeof(float);
 }
 
-// Refuse what does not fit, then run.
-namespace {
-
-void check_rows(const Matrix& m, std::string_view argument, std::int64_t rows, std::int64_t cols,
-                DType dtype) {
-  check_matrix(m, argument, rows, cols, dtype);
-  constexpr std::int64_t lanes = 8;
-  if (reinterpret_cast<std::uintptr_t>(m.data) % 16 != 0 || m.row_stride() % lanes != 0) {
-    bad_argument(argument, "rows must begin at multiples of 16 bytes");
-  }
-}
-
-}  // namespace
-
+// Put the plan where the kernels read it.
 void upload(const AttentionBackwardPlan& plan, Workspace workspace, Stream stream) {
   check_workspace(workspace, plan.workspace_bytes());
   if (plan.tokens == 0) return;
@@ -153,21 +116,19 @@ void attention_backward(const AttentionBackwardPlan& plan, const AttentionSaved&
                         const Matrix& dout, const Matrix& dq, const Matrix& dk, const Matrix& dv,
                         Workspace workspace, Stream stream) {
   const DType dtype = saved.q.dtype;
-  if (dtype != DType::bf16 && dtype != DType::f16) {
-    throw core::Error(core::Code::unsupported,
-                      fmt::format("attention_backward on a GPU in {}", info(dtype).name))
-        .in("q")
-        .hint("there are kernels for bf16 and f16");
-  }
+  attention_arguments::check_dtype(dtype, "q");
   const std::int64_t width = plan.shape.heads * plan.shape.head_dim,
                      key_width = plan.shape.kv_heads * plan.shape.head_dim;
   const std::pair<const Matrix*, const char*> wide[] = {
       {&saved.q, "q"}, {&saved.out, "out"}, {&dout, "dout"}, {&dq, "dq"}};
   const std::pair<const Matrix*, const char*> narrow[] = {
       {&saved.k, "k"}, {&saved.v, "v"}, {&dk, "dk"}, {&dv, "dv"}};
-  for (const auto& [matrix, name] : wide) check_rows(*matrix, name, plan.tokens, width, dtype);
-  for (const auto& [matrix, name] : narrow)
-    check_rows(*matrix, name, plan.tokens, key_width, dtype);
+  for (const auto& [matrix, name] : wide) {
+    attention_arguments::check_rows(*matrix, name, plan.tokens, width, dtype);
+  }
+  for (const auto& [matrix, name] : narrow) {
+    attention_arguments::check_rows(*matrix, name, plan.tokens, key_width, dtype);
+  }
   if (saved.lse == nullptr && plan.tokens > 0) bad_argument("lse", "no memory");
   check_workspace(workspace, plan.workspace_bytes());
   if (plan.tokens == 0) return;
@@ -202,9 +163,8 @@ void attention_backward(const AttentionBackwardPlan& plan, const AttentionSaved&
   call.kv_heads = static_cast<int>(plan.shape.kv_heads);
   call.head_dim = static_cast<int>(plan.shape.head_dim);
   call.scale = plan.shape.scale;
-  constexpr double log2_of_e = 1.44269504088896340736;
-  call.factor = static_cast<float>(static_cast<double>(plan.shape.scale) * log2_of_e);
-  call.half = dtype == DType::f16;
+  call.factor = attention_arguments::base_2_factor(plan.shape.scale);
+  call.dtype = dtype;
   call.warpgroup = plan.warpgroup;
   launch_attention_backward(call, stream.handle);
 #else

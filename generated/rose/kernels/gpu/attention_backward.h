@@ -25,7 +25,7 @@ struct AttentionBackwardPlan {
   std::size_t workspace_bytes() const;  ///< the plan, and one number per token and head
 };
 
-/// Packed rows: row s holds tokens row_offsets[s] .. row_offsets[s + 1] - 1, causal. Head dimensions 64, 96 and 128.
+/// Packed rows: row s holds tokens row_offsets[s] .. row_offsets[s + 1] - 1, causal. Head dimensions 64, 96, 128 and 256.
 AttentionBackwardPlan plan_attention_backward(const AttentionShape& shape,
                                               std::span<const std::int32_t> row_offsets);
 
@@ -33,7 +33,7 @@ AttentionBackwardPlan plan_attention_backward(const AttentionShape& shape,
 void upload(const AttentionBackwardPlan& plan, Workspace workspace, Stream stream);
 
 /// What the forward pass read and left behind. q, out, dout [T, heads * head_dim]; k, v [T, kv_heads * head_dim];
-/// lse [T, heads]. All of one type, bf16 or f16; rows may be strided.
+/// lse [T, heads]. All of one type, bf16, f16 or f32; rows may be strided.
 struct AttentionSaved {
   Matrix q, k, v, out;
   const float* lse = nullptr;

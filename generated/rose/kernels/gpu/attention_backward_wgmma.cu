@@ -3,6 +3,7 @@
 #include "rose/kernels/gpu/attention.cuh"
 #include "rose/kernels/gpu/attention_backward.cuh"
 #include "rose/kernels/gpu/cuda.cuh"
+#include "rose/kernels/gpu/hopper.cuh"
 #include "rose/kernels/gpu/warpgroup.cuh"
 
 namespace rose::kernels::gpu {
@@ -11,31 +12,19 @@ namespace {
 constexpr int kThreads = 128;  // one warpgroup
 constexpr int kBlock = 64;     // its rows, and the rows of the tiles that it walks
 
-// Copy 64 rows into the layout of the matrix unit.
+// Copy 64 rows into the layout of the matrix unit, and round sums to left operands.
 template <class T, int D>
 __device__ __forceinline__ void fetch_rows(Swizzled<T, D, kBlock>& to, const T* from,
                                            std::int64_t stride, int first, int end) {
-  constexpr int chunks = D / 8;
-  ROSE_UNROLL()
-  for (int c = 0; c < kBlock * chunks / kThreads; ++c) {
-    const int index = c * kThreads + static_cast<int>(threadIdx.x);
-    const int row = index / chunks, d = index % chunks * 8;
-    const bool there = first + row < end;
-    copy_async_16(shared_address(to.at + Swizzled<T, D, kBlock>::offset(row, d)),
-                  from + (there ? first + row : 0) * stride + d, there ? 16 : 0);
-  }
+  copy_rows<Swizzled<T, D, kBlock>, kBlock, kThreads>(
+      to.at, from, stride, static_cast<int>(threadIdx.x),
+      [&](int j) { return first + j < end ? first + j : -1; });
 }
 
-/// 64 x 64 sums of fp32, rounded, as left operands of a further product.
 template <class T>
 __device__ __forceinline__ void round_to_left(std::uint32_t (&a)[4][4], const float (&c)[8][4]) {
   ROSE_UNROLL()
-  for (int kk = 0; kk < 4; ++kk) {
-    a[kk][0] = pack<T>(c[2 * kk][0], c[2 * kk][1]);
-    a[kk][1] = pack<T>(c[2 * kk][2], c[2 * kk][3]);
-    a[kk][2] = pack<T>(c[2 * kk + 1][0], c[2 * kk + 1][1]);
-    a[kk][3] = pack<T>(c[2 * kk + 1][2], c[2 * kk + 1][3]);
-  }
+  for (int kk = 0; kk < 4; ++kk) as_left<T>(a[kk], c, kk);
   pin(a);
 }
 
@@ -61,23 +50,6 @@ __device__ __forceinline__ void begin_sums(float (&d)[D / 8][4], const std::uint
   warpgroup_commit();
 }
 
-// Store one warpgroup's 64 rows, scaled and rounded.
-template <class T, int D>
-__device__ __forceinline__ void store_rows(const float (&c)[D / 8][4], T* to, std::int64_t stride,
-                                           int first, int end, float scale) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  ROSE_UNROLL()
-  for (int h = 0; h < 2; ++h) {
-    const int row = first + warp * 16 + lane / 4 + 8 * h;
-    if (row >= end) continue;
-    ROSE_UNROLL()
-    for (int j = 0; j < D / 8; ++j) {
-      *reinterpret_cast<std::uint32_t*>(to + row * stride + j * 8 + lane % 4 * 2) =
-          pack<T>(c[j][2 * h] * scale, c[j][2 * h + 1] * scale);
-    }
-  }
-}
-
 // Keys and values by warpgroup.
 template <class T, int D>
 struct KeyShared {
@@ -91,37 +63,30 @@ __global__ void __launch_bounds__(kThreads, 2) key_gradients(AttentionBackwardCa
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<KeyShared<T, D>*>(memory);
-  const int4 item = __ldg(reinterpret_cast<const int4*>(call.key_items) + blockIdx.x);
-  const int first_token = call.row_offsets[item.x];
-  const int tokens = call.row_offsets[item.x + 1] - first_token;
-  const int first = item.y, kv_head = item.z, group = call.heads / call.kv_heads;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const int own = first + thread / 32 * 16 + lane / 4, quad = lane % 4;  // keys own and own + 8
-  const auto matrix = [&](const void* data, std::int64_t stride, int head) {
-    return static_cast<const T*>(data) + first_token * stride + head * D;
-  };
+  const BackwardItem item(call, call.key_items);
+  const int first = item.first, tokens = item.tokens, group = call.heads / call.kv_heads;
+  const int thread = static_cast<int>(threadIdx.x), first_row = first + thread / 32 * 16;
+  const int own = first_row + thread % 32 / 4;  // keys own and own + 8
   const int tiles = (tokens - first + kBlock - 1) / kBlock;  // of queries, for each head
+  // Bring keys and values once, queries and gradients tile by tile, swizzled.
   const auto fetch = [&](int step) {
     if (step < tiles * group) {
-      const int head = kv_head * group + step / tiles, at = first + step % tiles * kBlock;
-      fetch_rows<T, D>(shared.queries[step & 1], matrix(call.q, call.q_stride, head), call.q_stride,
-                       at, tokens);
-      fetch_rows<T, D>(shared.douts[step & 1], matrix(call.dout, call.dout_stride, head),
+      const int head = item.head * group + step / tiles, at = first + step % tiles * kBlock;
+      fetch_rows<T, D>(shared.queries[step & 1], item.rows<T, D>(call.q, call.q_stride, head),
+                       call.q_stride, at, tokens);
+      fetch_rows<T, D>(shared.douts[step & 1], item.rows<T, D>(call.dout, call.dout_stride, head),
                        call.dout_stride, at, tokens);
       if (thread < kBlock) {
-        const bool there = at + thread < tokens;
-        const std::int64_t row =
-            static_cast<std::int64_t>(first_token + at + thread) * call.heads + head;
-        shared.lse[step & 1][thread] = there ? call.lse[row] * log2_e : 0.0f;
-        shared.delta[step & 1][thread] = there ? call.delta[row] : 0.0f;
+        shared.lse[step & 1][thread] = item.lse(call, at + thread, head);
+        shared.delta[step & 1][thread] = item.delta(call, at + thread, head);
       }
     }
     copy_async_commit();
   };
-  fetch_rows<T, D>(shared.keys, matrix(call.k, call.k_stride, kv_head), call.k_stride, first,
-                   tokens);
-  fetch_rows<T, D>(shared.values, matrix(call.v, call.v_stride, kv_head), call.v_stride, first,
-                   tokens);
+  fetch_rows<T, D>(shared.keys, item.rows<T, D>(call.k, call.k_stride, item.head), call.k_stride,
+                   first, tokens);
+  fetch_rows<T, D>(shared.values, item.rows<T, D>(call.v, call.v_stride, item.head), call.v_stride,
+                   first, tokens);
   fetch(0);
   fetch(1);
   float dk[D / 8][4] = {}, dv[D / 8][4] = {};
@@ -140,31 +105,15 @@ __global__ void __launch_bounds__(kThreads, 2) key_gradients(AttentionBackwardCa
     begin_scores<T, D>(ds, shared.values, douts);
     warpgroup_wait<1>();
     pin(s);
-    ROSE_UNROLL()
-    for (int j = 0; j < 8; ++j) {
-      const int column = j * 8 + 2 * quad;
-      const float2 lse = *reinterpret_cast<const float2*>(shared.lse[step & 1] + column);
-      ROSE_UNROLL()
-      for (int i = 0; i < 4; ++i) {
-        const int query = at + column + i % 2, key = own + i / 2 * 8;
-        float p = exp2_approx(fmaf(s[j][i], call.factor, -(i % 2 == 0 ? lse.x : lse.y)));
-        if (masked && (key > query || query >= tokens)) p = 0.0f;
-        s[j][i] = p;
-      }
-    }
+    recover_weights(s, 0, call.factor, PerColumn{shared.lse[step & 1]}, [&](int column, int h) {
+      const int query = at + column;
+      return masked && (own + 8 * h > query || query >= tokens);
+    });
     round_to_left<T>(weights, s);
     warpgroup_wait<0>();
     pin(ds);
     begin_sums<T, D>(dv, weights, douts);
-    ROSE_UNROLL()
-    for (int j = 0; j < 8; ++j) {
-      const int column = j * 8 + 2 * quad;
-      const float2 delta = *reinterpret_cast<const float2*>(shared.delta[step & 1] + column);
-      ROSE_UNROLL()
-      for (int i = 0; i < 4; ++i) {
-        ds[j][i] = s[j][i] * (ds[j][i] - (i % 2 == 0 ? delta.x : delta.y));
-      }
-    }
+    to_slopes(ds, s, 0, PerColumn{shared.delta[step & 1]});
     round_to_left<T>(slopes, ds);
     begin_sums<T, D>(dk, slopes, queries);
     warpgroup_wait<0>();
@@ -175,10 +124,10 @@ __global__ void __launch_bounds__(kThreads, 2) key_gradients(AttentionBackwardCa
     __syncthreads();
     fetch(step + 2);
   }
-  T* const to_k = static_cast<T*>(call.dk) + first_token * call.dk_stride + kv_head * D;
-  T* const to_v = static_cast<T*>(call.dv) + first_token * call.dv_stride + kv_head * D;
-  store_rows<T, D>(dk, to_k, call.dk_stride, first, tokens, call.scale);
-  store_rows<T, D>(dv, to_v, call.dv_stride, first, tokens, 1.0f);
+  store_rows(dk, item.rows<T, D>(call.dk, call.dk_stride, item.head), call.dk_stride, first_row,
+             tokens, call.scale);
+  store_rows(dv, item.rows<T, D>(call.dv, call.dv_stride, item.head), call.dv_stride, first_row,
+             tokens, 1.0f);
 #else
   __trap();
 #endif
@@ -196,45 +145,37 @@ __global__ void __launch_bounds__(kThreads, 2) query_gradients(AttentionBackward
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<QueryShared<T, D>*>(memory);
-  const int4 item = __ldg(reinterpret_cast<const int4*>(call.query_items) + blockIdx.x);
-  const int first_token = call.row_offsets[item.x];
-  const int tokens = call.row_offsets[item.x + 1] - first_token;
-  const int first = item.y, head = item.z, kv_head = head / (call.heads / call.kv_heads);
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, quad = lane % 4;
-  const int own = first + thread / 32 * 16 + lane / 4;  // queries own and own + 8
-  const auto matrix = [&](const void* data, std::int64_t stride, int h) {
-    return static_cast<const T*>(data) + first_token * stride + h * D;
-  };
+  const BackwardItem item(call, call.query_items);
+  const int first = item.first, tokens = item.tokens, head = item.head;
+  const int kv_head = head / (call.heads / call.kv_heads);
+  const int first_row = first + static_cast<int>(threadIdx.x) / 32 * 16;
+  const int own = first_row + static_cast<int>(threadIdx.x) % 32 / 4;  // queries own and own + 8
   const int tiles = first / kBlock + 1;
+  // Bring queries and gradients once, keys and values tile by tile, swizzled.
   const auto fetch = [&](int t) {
     if (t < tiles) {
-      fetch_rows<T, D>(shared.keys[t & 1], matrix(call.k, call.k_stride, kv_head), call.k_stride,
-                       t * kBlock, tokens);
-      fetch_rows<T, D>(shared.values[t & 1], matrix(call.v, call.v_stride, kv_head), call.v_stride,
-                       t * kBlock, tokens);
+      fetch_rows<T, D>(shared.keys[t & 1], item.rows<T, D>(call.k, call.k_stride, kv_head),
+                       call.k_stride, t * kBlock, tokens);
+      fetch_rows<T, D>(shared.values[t & 1], item.rows<T, D>(call.v, call.v_stride, kv_head),
+                       call.v_stride, t * kBlock, tokens);
     }
     copy_async_commit();
   };
-  fetch_rows<T, D>(shared.queries, matrix(call.q, call.q_stride, head), call.q_stride, first,
-                   tokens);
-  fetch_rows<T, D>(shared.douts, matrix(call.dout, call.dout_stride, head), call.dout_stride, first,
-                   tokens);
+  fetch_rows<T, D>(shared.queries, item.rows<T, D>(call.q, call.q_stride, head), call.q_stride,
+                   first, tokens);
+  fetch_rows<T, D>(shared.douts, item.rows<T, D>(call.dout, call.dout_stride, head),
+                   call.dout_stride, first, tokens);
   fetch(0);
   fetch(1);
-  float lse[2], delta[2];
-  ROSE_UNROLL()
-  for (int h = 0; h < 2; ++h) {
-    const int query = own + 8 * h;
-    const std::int64_t row = static_cast<std::int64_t>(first_token + query) * call.heads + head;
-    lse[h] = query < tokens ? call.lse[row] * log2_e : 0.0f;
-    delta[h] = query < tokens ? call.delta[row] : 0.0f;
-  }
+  const PerRow lse{item.lse(call, own, head), item.lse(call, own + 8, head)};
+  const PerRow delta{item.delta(call, own, head), item.delta(call, own + 8, head)};
   float dq[D / 8][4] = {};
   for (int t = 0; t < tiles; ++t) {
     copy_async_wait<1>();
     order_copies();
     __syncthreads();
     const auto &keys = shared.keys[t & 1], &values = shared.values[t & 1];
+    // One tile of keys against 64 queries.
     float s[8][4], ds[8][4];
     std::uint32_t slopes[4][4];
     warpgroup_arrive();
@@ -242,24 +183,13 @@ __global__ void __launch_bounds__(kThreads, 2) query_gradients(AttentionBackward
     begin_scores<T, D>(ds, shared.douts, values);
     warpgroup_wait<1>();
     pin(s);
-    ROSE_UNROLL()
-    for (int j = 0; j < 8; ++j) {
-      ROSE_UNROLL()
-      for (int i = 0; i < 4; ++i) {
-        float p = exp2_approx(fmaf(s[j][i], call.factor, -lse[i / 2]));
-        const int key = t * kBlock + j * 8 + 2 * quad + i % 2;
-        if (t + 1 == tiles && key > own + i / 2 * 8) p = 0.0f;
-        s[j][i] = p;
-      }
-    }
+    recover_weights(s, 0, call.factor, lse, [&](int column, int h) {
+      return t + 1 == tiles && t * kBlock + column > own + 8 * h;
+    });
     pin(s);  // here, not after the wait
     warpgroup_wait<0>();
     pin(ds);
-    ROSE_UNROLL()
-    for (int j = 0; j < 8; ++j) {
-      ROSE_UNROLL()
-      for (int i = 0; i < 4; ++i) ds[j][i] = s[j][i] * (ds[j][i] - delta[i / 2]);
-    }
+    to_slopes(ds, s, 0, delta);
     round_to_left<T>(slopes, ds);
     begin_sums<T, D>(dq, slopes, keys);
     warpgroup_wait<0>();
@@ -268,8 +198,8 @@ __global__ void __launch_bounds__(kThreads, 2) query_gradients(AttentionBackward
     __syncthreads();
     fetch(t + 2);
   }
-  T* const to = static_cast<T*>(call.dq) + first_token * call.dq_stride + head * D;
-  store_rows<T, D>(dq, to, call.dq_stride, first, tokens, call.scale);
+  store_rows(dq, item.rows<T, D>(call.dq, call.dq_stride, head), call.dq_stride, first_row, tokens,
+             call.scale);
 #else
   __trap();
 #endif
@@ -299,13 +229,9 @@ void launch(const AttentionBackwardCall& call, cudaStream_t stream) {
 
 bool launch_attention_backward_warpgroups(const AttentionBackwardCall& call, void* stream) {
   if (!call.warpgroup || (call.head_dim != 64 && call.head_dim != 128)) return false;
-  int device = 0, major = 0;
-  ROSE_CUDA_CHECK(cudaGetDevice(&device));
-  ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  constexpr int hopper = 9;
-  if (major != hopper) return false;
+  if (!hopper::present()) return false;
   auto* const s = static_cast<cudaStream_t>(stream);
-  call.half ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
+  call.dtype == DType::f16 ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
   return true;
 }
 

@@ -176,15 +176,8 @@ __device__ __forceinline__ void attend_pages(const AttentionCall& call,
     }
     load_queries(next);
     // Weights: the tile is where it is needed already.
-    ROSE_UNROLL()
-    for (int h = 0; h < 2; ++h) {
-      const int limit = item.limit(g + 8 * h, group) - warp * kTile - 2 * quad;
-      ROSE_UNROLL()
-      for (int j = 0; j < kTile / 8; ++j) {
-        if (j * 8 >= limit) s[j][2 * h] = -INFINITY;
-        if (j * 8 + 1 >= limit) s[j][2 * h + 1] = -INFINITY;
-      }
-    }
+    const int limit[2] = {item.limit(g, group), item.limit(g + 8, group)};
+    mask(s, warp * kTile, limit);
     gather_threads(1, kComputing);  // everybody is done with the last split's weights
     shared.states.note_max(s, warp, call.factor);
     gather_threads(1, kComputing);
@@ -272,7 +265,7 @@ CUtensorMap describe(const AttentionCall& call, const void* data) {
                    strides[2] = {width * bytes, slab * bytes};
   const cuuint32_t box[3] = {slab, kKeys, static_cast<cuuint32_t>(width / slab)};
   return hopper::tensor_map(
-      call.half ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, data, sizes,
+      call.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, data, sizes,
       strides, box);
 }
 
@@ -310,7 +303,7 @@ bool launch_attention_pages(const AttentionCall& call, void* stream) {
     return false;
   }
   auto* const s = static_cast<cudaStream_t>(stream);
-  call.half ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
+  call.dtype == DType::f16 ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
   return true;
 }
 

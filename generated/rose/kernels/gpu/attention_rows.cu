@@ -14,7 +14,7 @@ constexpr int kItemRows = 128;      // and of a work item, which is two blocks
 template <class T, int D>
 struct RowsShared {
   static constexpr int tile = numerics::key_tile_of(D);
-  static constexpr int pitch = D + 8;  // 16 bytes more than a row: ldmatrix without bank conflicts
+  static constexpr int pitch = Padded<T, D>::pitch;
   static constexpr bool query_in_registers = D <= 128;
   T keys[tile * pitch];
   T values[tile * pitch];
@@ -22,20 +22,6 @@ struct RowsShared {
   float closed[D / 2 * kThreads];  // the merged splits' O, element i of a thread at [i][thread]
   int row[2][tile];                // which key rows a tile is made of
 };
-
-// Bring a tile of keys or values, 16 bytes at a time.
-template <class T, int D, int Tile>
-__device__ __forceinline__ void fetch_tile(T* to, const T* from, std::int64_t stride,
-                                           const int* rows) {
-  constexpr int chunks = D / 8, pitch = D + 8;
-  for (int c = static_cast<int>(threadIdx.x); c < Tile * chunks; c += kThreads) {
-    const int j = c / chunks, d = c % chunks * 8;
-    const int row = rows[j];
-    copy_async_16(shared_address(to + j * pitch + d), from + (row < 0 ? 0 : row) * stride + d,
-                  row < 0 ? 0 : 16);
-  }
-  copy_async_commit();
-}
 
 // Walk all keys of 64 query rows.
 template <class T, int D>
@@ -105,40 +91,23 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
   const int tiles = (keys + tile - 1) / tile, tiles_per_split = call.split / tile;
   float open[D / 8][4] = {};
   float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-  float closed_max[2] = {-INFINITY, -INFINITY}, closed_sum[2] = {};
-
-  // Fold the split into those before it.
-  const auto close_split = [&](bool first) {
-    float* const closed = shared.closed + thread;
-    sum[0] = quad_sum(sum[0]);
-    sum[1] = quad_sum(sum[1]);
-    if (first) {
-      ROSE_UNROLL()
-      for (int i = 0; i < D / 2; ++i) closed[i * kThreads] = open[i / 4][i % 4];
-      ROSE_UNROLL()
-      for (int h = 0; h < 2; ++h) closed_max[h] = max[h], closed_sum[h] = sum[h];
-    } else {
-      const Merge merge[2] = {{closed_max[0], max[0]}, {closed_max[1], max[1]}};
-      ROSE_UNROLL()
-      for (int i = 0; i < D / 2; ++i) {
-        closed[i * kThreads] = merge[i % 4 / 2](closed[i * kThreads], open[i / 4][i % 4]);
-      }
-      ROSE_UNROLL()
-      for (int h = 0; h < 2; ++h) {
-        closed_sum[h] = merge[h](closed_sum[h], sum[h]);
-        closed_max[h] = merge[h].max;
-      }
+  ClosedSplits<D, kThreads> closed{shared.closed + thread};
+  const auto fetch = [&](T* to, const T* from, std::int64_t stride, int t) {
+    if (t < tiles) {
+      copy_rows<Padded<T, D>, tile, kThreads>(to, from, stride, thread,
+                                              [&](int j) { return shared.row[t & 1][j]; });
     }
+    copy_async_commit();  // behind the last tile, an empty group keeps the count
   };
   if (tiles > 0) {
     find_rows(0);
     __syncthreads();
-    fetch_tile<T, D, tile>(shared.keys, k, call.key_stride, shared.row[0]);
-    fetch_tile<T, D, tile>(shared.values, v, call.value_stride, shared.row[0]);
+    fetch(shared.keys, k, call.key_stride, 0);
+    fetch(shared.values, v, call.value_stride, 0);
   }
   for (int t = 0; t < tiles; ++t) {
     if (t > 0 && t % tiles_per_split == 0) {
-      close_split(t == tiles_per_split);
+      closed.fold(t == tiles_per_split, open, max, sum);
       ROSE_UNROLL()
       for (int i = 0; i < D / 2; ++i) open[i / 4][i % 4] = 0.0f;
       ROSE_UNROLL()
@@ -168,32 +137,13 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
       }
     }
     __syncthreads();
-    if (t + 1 < tiles) {
-      fetch_tile<T, D, tile>(shared.keys, k, call.key_stride, shared.row[(t + 1) & 1]);
-    } else {
-      copy_async_commit();  // an empty group keeps the count
-    }
+    fetch(shared.keys, k, call.key_stride, t + 1);
     // Mask, weigh, and rescale what came before.
-    if ((t + 1) * tile > seen_by_all || row_count < kRows) {
-      ROSE_UNROLL()
-      for (int j = 0; j < tile / 8; ++j) {
-        ROSE_UNROLL()
-        for (int i = 0; i < 4; ++i) {
-          if (t * tile + j * 8 + 2 * quad + i % 2 >= limit[i / 2]) s[j][i] = -INFINITY;
-        }
-      }
-    }
-    float factor[2];
+    if ((t + 1) * tile > seen_by_all || row_count < kRows) mask(s, t * tile, limit);
+    float by[2];
+    weigh(s, call.factor, max, sum, by);
     ROSE_UNROLL()
-    for (int h = 0; h < 2; ++h) {
-      const float before = max[h];
-      max[h] = fmaxf(before, largest(s, h) * call.factor);
-      const float base = anchor(max[h]);
-      factor[h] = rescale(before, base);
-      sum[h] = fmaf(sum[h], factor[h], soften(s, h, call.factor, base));
-    }
-    ROSE_UNROLL()
-    for (int i = 0; i < D / 2; ++i) open[i / 4][i % 4] *= factor[i % 4 / 2];
+    for (int i = 0; i < D / 2; ++i) open[i / 4][i % 4] *= by[i % 4 / 2];
     // Add the values, keys ascending by 16.
     copy_async_wait<1>();
     __syncthreads();
@@ -202,10 +152,8 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
           shared.values + ((lane & 7) + (lane >> 3 & 1) * 8) * pitch + (lane >> 4) * 8);
       ROSE_UNROLL()
       for (int kk = 0; kk < tile / 16; ++kk) {
-        const std::uint32_t p[4] = {pack<T>(s[2 * kk][0], s[2 * kk][1]),
-                                    pack<T>(s[2 * kk][2], s[2 * kk][3]),
-                                    pack<T>(s[2 * kk + 1][0], s[2 * kk + 1][1]),
-                                    pack<T>(s[2 * kk + 1][2], s[2 * kk + 1][3])};
+        std::uint32_t p[4];
+        as_left<T>(p, s, kk);
         ROSE_UNROLL()
         for (int j = 0; j < D / 16; ++j) {
           std::uint32_t b[4];
@@ -217,29 +165,12 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
       }
     }
     __syncthreads();
-    if (t + 1 < tiles) {
-      fetch_tile<T, D, tile>(shared.values, v, call.value_stride, shared.row[(t + 1) & 1]);
-    } else {
-      copy_async_commit();
-    }
+    fetch(shared.values, v, call.value_stride, t + 1);
   }
-  close_split(tiles <= tiles_per_split);
-  // Divide once, round once.
+  closed.fold(tiles <= tiles_per_split, open, max, sum);
   ROSE_UNROLL()
   for (int h = 0; h < 2; ++h) {
-    if (at[h] < 0) continue;
-    const float scale = inverse(closed_sum[h]);
-    T* const out =
-        static_cast<T*>(call.out) + at[h] / call.heads * call.out_stride + at[h] % call.heads * D;
-    const float* const closed = shared.closed + thread;
-    ROSE_UNROLL()
-    for (int j = 0; j < D / 8; ++j) {
-      const int i = 4 * j + 2 * h;
-      *reinterpret_cast<std::uint32_t*>(out + j * 8 + 2 * quad) =
-          pack<T>(closed[i * kThreads] * scale, closed[(i + 1) * kThreads] * scale);
-    }
-    if (quad == 0 && call.lse != nullptr)
-      call.lse[at[h]] = log_sum_exp(closed_max[h], closed_sum[h]);
+    if (at[h] >= 0) closed.template store<T>(call, h, at[h] / call.heads, at[h] % call.heads);
   }
 }
 
@@ -267,8 +198,10 @@ void launch(const AttentionCall& call, cudaStream_t stream) {
 }  // namespace
 
 void launch_attention_rows(const AttentionCall& call, void* stream) {
+  if (call.dtype == DType::f32) return launch_attention_fp32(call, false, stream);
+  if (launch_attention_warpgroups(call, stream)) return;
   auto* const s = static_cast<cudaStream_t>(stream);
-  call.half ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
+  call.dtype == DType::f16 ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
 }
 
 void launch_upload(const void* host, std::size_t bytes, void* device, void* stream) {

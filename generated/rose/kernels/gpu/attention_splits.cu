@@ -16,7 +16,7 @@ constexpr int kPiece = 64;  // keys that arrive together
 template <class T, int D>
 struct SplitShared {
   static constexpr int tile = numerics::key_tile_of(D), tiles = numerics::key_split / tile;
-  static constexpr int pitch = D + 8;
+  static constexpr int pitch = Padded<T, D>::pitch;
   static constexpr int stages = D <= 128 ? 4 : 3;
   static constexpr int score_pitch = numerics::key_split + 8;
   T ring[stages][kPiece * pitch];     // pieces of keys, then of values
@@ -25,13 +25,6 @@ struct SplitShared {
   int row[2][numerics::key_split];    // where the keys of this item, and of the next, are
   TileStates<tiles> states;
 };
-
-// Copy what is read once, and let the L2 fetch the 256 bytes around it in one go.
-__device__ __forceinline__ void copy_streamed_16(std::uint32_t to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(bytes)
-               : "memory");
-}
 
 // Attend to splits of keys, one after the other.
 template <class T, int D>
@@ -68,15 +61,9 @@ __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
           static_cast<const T*>(is_value ? call.v : call.k) + item.kv_head() * call.head_step;
       const std::int64_t stride = is_value ? call.value_stride : call.key_stride;
       const int* const piece = rows + (is_value ? p - pieces : p) * kPiece;
-      T* const to = shared.ring[slot];
+      copy_rows<Padded<T, D>, kPiece, kThreads>(shared.ring[slot], from, stride, thread,
+                                                [&](int j) { return piece[j]; });
       constexpr int chunks = D / 8;
-      ROSE_UNROLL()
-      for (int c = 0; c < kPiece * chunks / kThreads; ++c) {
-        const int at16 = c * kThreads + thread, j = at16 / chunks, d = at16 % chunks * 8;
-        const int row = piece[j];
-        copy_streamed_16(shared_address(to + j * pitch + d),
-                         from + (row < 0 ? 0 : row) * stride + d, row < 0 ? 0 : 16);
-      }
       for (int c = thread; p == 0 && c < kRows * chunks; c += kThreads) {
         const int row = c / chunks, d = c % chunks * 8, r = item.first_row() + row;
         const bool there = row < item.rows(group);
@@ -259,8 +246,7 @@ __global__ void __launch_bounds__(32 * kRows) merge_splits(AttentionCall call) {
   T* const out = static_cast<T*>(call.out) + token * call.out_stride + head * D;
   ROSE_UNROLL()
   for (int i = 0; i < words; ++i) {
-    const std::uint32_t bits = pack<T>(o[i] * scale, 0.0f);
-    reinterpret_cast<std::uint16_t*>(out)[i * 32 + lane] = static_cast<std::uint16_t>(bits);
+    out[i * 32 + lane] = from_float<T>(o[i] * scale);
   }
   if (lane == 0 && call.lse != nullptr) {
     call.lse[token * call.heads + head] = log_sum_exp(max, sum);
@@ -291,27 +277,40 @@ void launch_merge(const AttentionCall& call, cudaStream_t stream) {
 }
 
 template <class T>
-void launch(const AttentionCall& call, cudaStream_t stream, bool merge) {
+void launch(const AttentionCall& call, cudaStream_t stream) {
   switch (call.head_dim) {
-    case 64: return merge ? launch_merge<T, 64>(call, stream) : launch_split<T, 64>(call, stream);
-    case 96: return merge ? launch_merge<T, 96>(call, stream) : launch_split<T, 96>(call, stream);
-    case 128:
-      return merge ? launch_merge<T, 128>(call, stream) : launch_split<T, 128>(call, stream);
-    default: return merge ? launch_merge<T, 256>(call, stream) : launch_split<T, 256>(call, stream);
+    case 64: return launch_split<T, 64>(call, stream);
+    case 96: return launch_split<T, 96>(call, stream);
+    case 128: return launch_split<T, 128>(call, stream);
+    default: return launch_split<T, 256>(call, stream);
+  }
+}
+template <class T>
+void launch_merge(const AttentionCall& call, cudaStream_t stream) {
+  switch (call.head_dim) {
+    case 64: return launch_merge<T, 64>(call, stream);
+    case 96: return launch_merge<T, 96>(call, stream);
+    case 128: return launch_merge<T, 128>(call, stream);
+    default: return launch_merge<T, 256>(call, stream);
   }
 }
 
 }  // namespace
 
 void launch_attention_splits(const AttentionCall& call, void* stream) {
+  if (call.dtype == DType::f32) return launch_attention_fp32(call, true, stream);
   if (launch_attention_pages(call, stream)) return;
   auto* const s = static_cast<cudaStream_t>(stream);
-  call.half ? launch<__half>(call, s, false) : launch<__nv_bfloat16>(call, s, false);
+  call.dtype == DType::f16 ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
 }
 
 void launch_attention_merge(const AttentionCall& call, void* stream) {
   auto* const s = static_cast<cudaStream_t>(stream);
-  call.half ? launch<__half>(call, s, true) : launch<__nv_bfloat16>(call, s, true);
+  switch (call.dtype) {
+    case DType::f32: return launch_merge<float>(call, s);
+    case DType::f16: return launch_merge<__half>(call, s);
+    default: return launch_merge<__nv_bfloat16>(call, s);
+  }
 }
 
 }  // namespace rose::kernels::gpu

@@ -2,6 +2,7 @@
 
 #include "rose/kernels/gpu/attention.cuh"
 #include "rose/kernels/gpu/cuda.cuh"
+#include "rose/kernels/gpu/hopper.cuh"
 #include "rose/kernels/gpu/warpgroup.cuh"
 
 namespace rose::kernels::gpu {
@@ -34,27 +35,20 @@ __device__ __forceinline__ void fetch_all(const AttentionCall& call, WarpgroupSh
   const T* const k = static_cast<const T*>(call.k) + kv_head * call.head_step;
   const T* const v = static_cast<const T*>(call.v) + kv_head * call.head_step;
   const int tiles = (keys + kTile - 1) / kTile;
-  const auto fetch = [&](T* to, const T* from, std::int64_t stride, const int* rows) {
-    constexpr int chunks = D / 8;
-    ROSE_UNROLL(4)
-    for (int c = 0; c < kTile * chunks / kGroupThreads; ++c) {
-      const int index = c * kGroupThreads + thread, j = index / chunks, d = index % chunks * 8;
-      const int row = rows[j];
-      copy_async_16(shared_address(to + Swizzled<T, D, kTile>::offset(j, d)),
-                    from + (row < 0 ? 0 : row) * stride + d, row < 0 ? 0 : 16);
-    }
-  };
+  using Tile = Swizzled<T, D, kTile>;
   for (int t = 0; t < tiles; ++t) {
     const int stage = t % kStages, lap = t / kStages;
     int* const rows = shared.row[t & 1];
+    const auto row_of = [&](int j) { return rows[j]; };
     const int position = t * kTile + thread;
     rows[thread] = position < keys ? key_row(call, sequence, kv_head, first_token, position) : -1;
     gather_threads(1, kGroupThreads);
     if (lap > 0) barrier_wait(shared.empty_keys[stage], (lap - 1) & 1);
-    fetch(shared.keys[stage].at, k, call.key_stride, rows);
+    copy_rows<Tile, kTile, kGroupThreads>(shared.keys[stage].at, k, call.key_stride, thread, row_of);
     barrier_arrive_after_copies(shared.full_keys[stage]);
     if (lap > 0) barrier_wait(shared.empty_values[stage], (lap - 1) & 1);
-    fetch(shared.values[stage].at, v, call.value_stride, rows);
+    copy_rows<Tile, kTile, kGroupThreads>(shared.values[stage].at, v, call.value_stride, thread,
+                                          row_of);
     barrier_arrive_after_copies(shared.full_values[stage]);
   }
   copy_async_commit();
@@ -110,7 +104,7 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
   float s[kTile / 8][4], open[D / 8][4] = {};
   std::uint32_t p[kTile / 16][4];
   float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-  float closed_max[2] = {-INFINITY, -INFINITY}, closed_sum[2] = {};
+  ClosedSplits<D, kConsumers> closed{shared.closed + thread};
 
   // Begin a product.
   const auto begin_scores = [&](int t) {
@@ -139,68 +133,25 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
   const auto release = [&](std::uint64_t& barrier) {
     if (lane == 0) barrier_arrive(barrier);
   };
-  // Mask and weigh; returns nothing but what the previous sums must be multiplied with.
-  const auto weigh = [&](int t, float(&factor)[2]) {
-    if ((t + 1) * kTile > seen_by_all) {
-      ROSE_UNROLL()
-      for (int j = 0; j < kTile / 8; ++j) {
-        ROSE_UNROLL()
-        for (int i = 0; i < 4; ++i) {
-          if (t * kTile + j * 8 + 2 * quad + i % 2 >= limit[i / 2]) s[j][i] = -INFINITY;
-        }
-      }
-    }
-    ROSE_UNROLL()
-    for (int h = 0; h < 2; ++h) {
-      const float before = max[h];
-      max[h] = fmaxf(before, largest(s, h) * call.factor);
-      const float base = anchor(max[h]);
-      factor[h] = rescale(before, base);
-      sum[h] = fmaf(sum[h], factor[h], soften(s, h, call.factor, base));
-    }
+  // Mask, weigh, round.
+  const auto weigh_tile = [&](int t, float(&by)[2]) {
+    if ((t + 1) * kTile > seen_by_all) mask(s, t * kTile, limit);
+    weigh(s, call.factor, max, sum, by);
     pin(s);  // here, not after the wait for the values
   };
   const auto round_weights = [&] {
     ROSE_UNROLL()
-    for (int kk = 0; kk < kTile / 16; ++kk) {
-      p[kk][0] = pack<T>(s[2 * kk][0], s[2 * kk][1]);
-      p[kk][1] = pack<T>(s[2 * kk][2], s[2 * kk][3]);
-      p[kk][2] = pack<T>(s[2 * kk + 1][0], s[2 * kk + 1][1]);
-      p[kk][3] = pack<T>(s[2 * kk + 1][2], s[2 * kk + 1][3]);
-    }
+    for (int kk = 0; kk < kTile / 16; ++kk) as_left<T>(p[kk], s, kk);
     pin(p);
-  };
-  // Fold the split into those before it, here too.
-  float* const closed = shared.closed + thread;
-  const auto close_split = [&](bool is_first, const float(&split_max)[2],
-                               const float(&split_sum)[2]) {
-    const float total[2] = {quad_sum(split_sum[0]), quad_sum(split_sum[1])};
-    if (is_first) {
-      ROSE_UNROLL()
-      for (int i = 0; i < D / 2; ++i) closed[i * kConsumers] = open[i / 4][i % 4];
-      ROSE_UNROLL()
-      for (int h = 0; h < 2; ++h) closed_max[h] = split_max[h], closed_sum[h] = total[h];
-    } else {
-      const Merge merge[2] = {{closed_max[0], split_max[0]}, {closed_max[1], split_max[1]}};
-      ROSE_UNROLL()
-      for (int i = 0; i < D / 2; ++i) {
-        closed[i * kConsumers] = merge[i % 4 / 2](closed[i * kConsumers], open[i / 4][i % 4]);
-      }
-      ROSE_UNROLL()
-      for (int h = 0; h < 2; ++h) {
-        closed_sum[h] = merge[h](closed_sum[h], total[h]);
-        closed_max[h] = merge[h].max;
-      }
-    }
   };
   // Walk the tiles, one product ahead.
   if (tiles > 0) {
-    float factor[2];
+    float by[2];
     begin_scores(0);
     warpgroup_wait<0>();
     pin(s);
     release(shared.empty_keys[0]);
-    weigh(0, factor);
+    weigh_tile(0, by);
     round_weights();
     if (Turns && warpgroup == 1) announce_threads(kTurn, kConsumers);  // the other one begins
     for (int t = 1; t < tiles; ++t) {
@@ -217,7 +168,7 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
         ROSE_UNROLL()
         for (int h = 0; h < 2; ++h) max[h] = -INFINITY, sum[h] = 0.0f;
       }
-      weigh(t, factor);
+      weigh_tile(t, by);
       const auto finish_values = [&] {
         pin(open);
         pin(p);
@@ -226,14 +177,14 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
       if (boundary) {
         warpgroup_wait<0, 1>();
         finish_values();
-        close_split(t == tiles_per_split, split_max, split_sum);
+        closed.fold(t == tiles_per_split, open, split_max, split_sum);
         ROSE_UNROLL()
         for (int i = 0; i < D / 2; ++i) open[i / 4][i % 4] = 0.0f;
       } else {
         warpgroup_wait<0, 2>();
         finish_values();
         ROSE_UNROLL()
-        for (int i = 0; i < D / 2; ++i) open[i / 4][i % 4] *= factor[i % 4 / 2];
+        for (int i = 0; i < D / 2; ++i) open[i / 4][i % 4] *= by[i % 4 / 2];
       }
       round_weights();
     }
@@ -241,25 +192,12 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
     warpgroup_wait<0>();
     pin(open);
   }
-  close_split(tiles <= tiles_per_split, max, sum);
-  // Divide once, round once, store.
+  closed.fold(tiles <= tiles_per_split, open, max, sum);
   ROSE_UNROLL()
   for (int h = 0; h < 2; ++h) {
     const int row = first + 8 * h, r = first_row + row;
     if (row >= row_count) continue;
-    const std::int64_t token = span.first_token + r / group;
-    const int head = kv_head * group + r % group;
-    const float scale = inverse(closed_sum[h]);
-    T* const out = static_cast<T*>(call.out) + token * call.out_stride + head * D;
-    ROSE_UNROLL()
-    for (int j = 0; j < D / 8; ++j) {
-      const int i = 4 * j + 2 * h;
-      *reinterpret_cast<std::uint32_t*>(out + j * 8 + 2 * quad) =
-          pack<T>(closed[i * kConsumers] * scale, closed[(i + 1) * kConsumers] * scale);
-    }
-    if (quad == 0 && call.lse != nullptr) {
-      call.lse[token * call.heads + head] = log_sum_exp(closed_max[h], closed_sum[h]);
-    }
+    closed.template store<T>(call, h, span.first_token + r / group, kv_head * group + r % group);
   }
 }
 
@@ -322,13 +260,9 @@ void launch(const AttentionCall& call, cudaStream_t stream) {
 // Say whether this device has them.
 bool launch_attention_warpgroups(const AttentionCall& call, void* stream) {
   if (!call.warpgroup || (call.head_dim != 64 && call.head_dim != 128)) return false;
-  int device = 0, major = 0;
-  ROSE_CUDA_CHECK(cudaGetDevice(&device));
-  ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  constexpr int hopper = 9;
-  if (major != hopper) return false;
+  if (!hopper::present()) return false;
   auto* const s = static_cast<cudaStream_t>(stream);
-  call.half ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
+  call.dtype == DType::f16 ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
   return true;
 }
 

@@ -146,6 +146,7 @@ __device__ __forceinline__ void announce_threads(int name, int threads) {
 /// Rows x D elements as D / 64 slabs of [Rows][64]; the 16-byte chunks of a row are permuted by the row's low bits.
 template <class T, int D, int Rows>
 struct Swizzled {
+  static constexpr int width = D;
   T at[Rows * D];
 
   static __device__ __forceinline__ int offset(int row, int d) {
