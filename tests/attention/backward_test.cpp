@@ -183,13 +183,20 @@ std::array<double, 3> distances(const Backward& b) {
   return worst;
 }
 
-const std::vector<Heads> kHeads = {{2, 2, 64},  {4, 2, 64},
-                                   {3, 1, 64},  {2, 2, 128},
-                                   {7, 1, 128}, {2, 1, 128, DType::f16},
-                                   {2, 1, 96},  {2, 2, 64, DType::f16},
-                                   {2, 1, 256}, {1, 1, 256, DType::f16},
-                                   {4, 2, 64, DType::f32}, {3, 1, 96, DType::f32},
-                                   {2, 2, 128, DType::f32}, {2, 1, 256, DType::f32}};
+const std::vector<Heads> kHeads = {{2, 2, 64},
+                                   {4, 2, 64},
+                                   {3, 1, 64},
+                                   {2, 2, 128},
+                                   {7, 1, 128},
+                                   {2, 1, 128, DType::f16},
+                                   {2, 1, 96},
+                                   {2, 2, 64, DType::f16},
+                                   {2, 1, 256},
+                                   {1, 1, 256, DType::f16},
+                                   {4, 2, 64, DType::f32},
+                                   {3, 1, 96, DType::f32},
+                                   {2, 2, 128, DType::f32},
+                                   {2, 1, 256, DType::f32}};
 
 TEST_F(GpuAttentionBackward, IsNearDoublePrecisionAndRepeatsItsBits) {
   for (const Heads& h : kHeads) {

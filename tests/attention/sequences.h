@@ -32,7 +32,9 @@ inline std::uint32_t bits_of(float value, DType dtype) {
          : dtype == DType::bf16 ? to_bf16(value).bits
                                 : to_f16(value).bits;
 }
-inline std::uint32_t nan_of(DType dtype) { return dtype == DType::f32 ? 0xffffffff : 0xffff; }
+inline std::uint32_t nan_of(DType dtype) {
+  return dtype == DType::f32 ? 0xffffffff : 0xffff;
+}
 inline std::size_t bytes_of(DType dtype, std::int64_t count) {
   return static_cast<std::size_t>(count) * (dtype == DType::f32 ? 4 : 2);
 }

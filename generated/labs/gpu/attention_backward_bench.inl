@@ -24,47 +24,57 @@ struct AttentionBackwardBench {
         b.matrix(dv, b.kv_heads), workspace.workspace(), stream);
   }
 
+  // One row of dq in double precision.
+  static double at(const std::vector<std::uint16_t>& bits, std::int64_t index) {
+    return static_cast<double>(
+        kernels::to_float(kernels::bf16{bits[static_cast<std::size_t>(index)]}));
+  }
+  struct Inputs {
+    std::vector<std::uint16_t> q, k, v, g;
+  };
+  std::vector<double> row_of_dq(const Inputs& in, std::int64_t t, std::int64_t h) const {
+    const std::int64_t first = t / b.length * b.length, kv = h / (b.heads / b.kv_heads);
+    const std::int64_t row = (t * b.heads + h) * b.head_dim;
+    const auto scale = static_cast<double>(b.shape().scale);
+    std::vector<double> p, dp, o(static_cast<std::size_t>(b.head_dim));
+    double sum = 0, delta = 0;
+    for (std::int64_t j = first; j <= t; ++j) {
+      const std::int64_t key = (j * b.kv_heads + kv) * b.head_dim;
+      double s = 0, x = 0;
+      for (std::int64_t d = 0; d < b.head_dim; ++d) {
+        s += at(in.q, row + d) * at(in.k, key + d);
+        x += at(in.g, row + d) * at(in.v, key + d);
+      }
+      p.push_back(std::exp(s * scale));
+      dp.push_back(x);
+      sum += p.back();
+      delta += p.back() * x;
+    }
+    delta /= sum;
+    for (std::size_t j = 0; j < p.size(); ++j) {
+      const double ds = p[j] / sum * (dp[j] - delta) * scale;
+      const std::int64_t key =
+          ((first + static_cast<std::int64_t>(j)) * b.kv_heads + kv) * b.head_dim;
+      for (std::int64_t d = 0; d < b.head_dim; ++d) {
+        o[static_cast<std::size_t>(d)] += ds * at(in.k, key + d);
+      }
+    }
+    return o;
+  }
+  // The relative error of some rows, drawn at random.
   double error(int rows) const {
-    const auto q = b.q.values<std::uint16_t>(), k = b.k.values<std::uint16_t>(),
-               v = b.v.values<std::uint16_t>(), g = dout.values<std::uint16_t>(),
-               got = dq.values<std::uint16_t>();
-    const auto at = [&](const std::vector<std::uint16_t>& bits, std::int64_t index) {
-      return static_cast<double>(
-          kernels::to_float(kernels::bf16{bits[static_cast<std::size_t>(index)]}));
-    };
+    const Inputs in{b.q.values<std::uint16_t>(), b.k.values<std::uint16_t>(),
+                    b.v.values<std::uint16_t>(), dout.values<std::uint16_t>()};
+    const auto got = dq.values<std::uint16_t>();
     core::Rng rng(11);
     double error = 0, norm = 0;
     for (int r = 0; r < rows; ++r) {
       const std::int64_t t = rng.below(static_cast<std::uint32_t>(b.tokens)),
-                         h = rng.below(static_cast<std::uint32_t>(b.heads)),
-                         first = t / b.length * b.length, kv = h / (b.heads / b.kv_heads);
-      const std::int64_t row = (t * b.heads + h) * b.head_dim;
-      const auto scale = static_cast<double>(b.shape().scale);
-      std::vector<double> p, dp, o(static_cast<std::size_t>(b.head_dim));
-      double sum = 0, delta = 0;
-      for (std::int64_t j = first; j <= t; ++j) {
-        const std::int64_t key = (j * b.kv_heads + kv) * b.head_dim;
-        double s = 0, x = 0;
-        for (std::int64_t d = 0; d < b.head_dim; ++d) {
-          s += at(q, row + d) * at(k, key + d);
-          x += at(g, row + d) * at(v, key + d);
-        }
-        p.push_back(std::exp(s * scale));
-        dp.push_back(x);
-        sum += p.back();
-        delta += p.back() * x;
-      }
-      delta /= sum;
-      for (std::size_t j = 0; j < p.size(); ++j) {
-        const double ds = p[j] / sum * (dp[j] - delta) * scale;
-        const std::int64_t key =
-            ((first + static_cast<std::int64_t>(j)) * b.kv_heads + kv) * b.head_dim;
-        for (std::int64_t d = 0; d < b.head_dim; ++d) {
-          o[static_cast<std::size_t>(d)] += ds * at(k, key + d);
-        }
-      }
+                         h = rng.below(static_cast<std::uint32_t>(b.heads));
+      const std::vector<double> want = row_of_dq(in, t, h);
       for (std::int64_t d = 0; d < b.head_dim; ++d) {
-        const double x = o[static_cast<std::size_t>(d)], e = at(got, row + d) - x;
+        const double x = want[static_cast<std::size_t>(d)],
+                     e = at(got, (t * b.heads + h) * b.head_dim + d) - x;
         error += e * e;
         norm += x * x;
       }

@@ -1,4 +1,4 @@
-// Gather rows and copy pages, plainly.
+// Gather rows, plainly.
 
 #include "rose/kernels/kv_cache.h"
 
@@ -43,6 +43,7 @@ void kv_gather(const KvView& kv, int layer, std::span<const KvPlace> places, voi
   }
 }
 
+// Copy pages, one layer after the other.
 void kv_copy_pages(const KvView& kv, std::span<const KvPageCopy> copies) {
   const auto page = static_cast<std::int64_t>(
       row_bytes(kv.dtype, static_cast<std::int64_t>(kv.kv_heads) * kv.page_size * kv.head_dim));

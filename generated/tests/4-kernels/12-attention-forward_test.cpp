@@ -94,24 +94,16 @@ TEST(AttentionOrder, KeepingTheMaximumScaledMakesTheFactorExact) {
 namespace rose::kernels::gpu {
 namespace {
 
-// A plan covers every row and split exactly once.
-TEST(AttentionPlan, CoversEveryRowAndSplitExactlyOnce) {
-  core::Rng rng(1);
-  for (int round = 0; round < 200; ++round) {
-    const std::int64_t group = 1 + rng.below(8), kv_heads = 1 + rng.below(3);
-    std::vector<std::int32_t> offsets{0}, lengths;
-    for (std::uint32_t s = rng.below(6); s > 0; --s) {
-      const auto tokens =
-          static_cast<std::int32_t>(rng.below(3) == 0 ? rng.below(300) : rng.below(3));
-      offsets.push_back(offsets.back() + tokens);
-      lengths.push_back(tokens + static_cast<std::int32_t>(rng.below(2) * rng.below(3000)));
-    }
-    const AttentionPlan plan =
-        plan_attention({group * kv_heads, kv_heads, 64, 0.125f}, offsets, lengths);
-    std::map<std::array<std::int64_t, 3>, int> rows;  // sequence, head, row
-    std::map<std::int64_t, int> slots;
-    std::map<std::array<std::int64_t, 3>, std::int64_t>
-        splits;  // sequence, head, first row: how many
+// Count what a plan covers.
+
+/// How often a plan takes each query row and each partial result, and in how many splits.
+struct PlanCount {
+  std::map<std::array<std::int64_t, 3>, int> rows;             // sequence, head, row
+  std::map<std::int64_t, int> slots;                           // partial results
+  std::map<std::array<std::int64_t, 3>, std::int64_t> splits;  // sequence, head, first row
+  std::int64_t merged = 0;
+
+  PlanCount(const AttentionPlan& plan, std::span<const std::int32_t> offsets, std::int64_t group) {
     const auto item = [&](std::int64_t list, std::int64_t i, std::int64_t words = 4) {
       return std::span(plan.words)
           .subspan(static_cast<std::size_t>(list + words * i), static_cast<std::size_t>(words));
@@ -134,16 +126,33 @@ TEST(AttentionPlan, CoversEveryRowAndSplitExactlyOnce) {
       if (w[2] == 0) mark(w[0], head, first, 16);
       if (w[3] >= 0) ++slots[w[3]];
     }
-    std::int64_t merged = 0;
     for (std::int64_t i = 0; i < plan.merges; ++i) {
       const auto w = item(plan.merge_items, i);
       EXPECT_EQ((splits[{w[0], w[1] & 0xffff, (w[1] >> 16) * 16}]), w[3]);
       for (std::int64_t s = w[2]; s < w[2] + w[3]; ++s) EXPECT_EQ(slots[s], 1);
       merged += w[3];
     }
-    EXPECT_EQ(merged, plan.slots);
-    EXPECT_EQ(static_cast<std::int64_t>(rows.size()), offsets.back() * group * kv_heads);
-    for (const auto& [row, times] : rows) EXPECT_EQ(times, 1);
+  }
+};
+
+// A plan covers every row and split exactly once.
+TEST(AttentionPlan, CoversEveryRowAndSplitExactlyOnce) {
+  core::Rng rng(1);
+  for (int round = 0; round < 200; ++round) {
+    const std::int64_t group = 1 + rng.below(8), kv_heads = 1 + rng.below(3);
+    std::vector<std::int32_t> offsets{0}, lengths;
+    for (std::uint32_t s = rng.below(6); s > 0; --s) {
+      const auto tokens =
+          static_cast<std::int32_t>(rng.below(3) == 0 ? rng.below(300) : rng.below(3));
+      offsets.push_back(offsets.back() + tokens);
+      lengths.push_back(tokens + static_cast<std::int32_t>(rng.below(2) * rng.below(3000)));
+    }
+    const AttentionPlan plan =
+        plan_attention({group * kv_heads, kv_heads, 64, 0.125f}, offsets, lengths);
+    const PlanCount count(plan, offsets, group);
+    EXPECT_EQ(count.merged, plan.slots);
+    EXPECT_EQ(static_cast<std::int64_t>(count.rows.size()), offsets.back() * group * kv_heads);
+    for (const auto& [row, times] : count.rows) EXPECT_EQ(times, 1);
   }
 }
 
@@ -154,8 +163,9 @@ TEST(AttentionPlan, EmptyItemsFillTheListsUp) {
   EXPECT_EQ(plan.splits, 7);
   EXPECT_EQ(plan.merges, 3);
   EXPECT_EQ(plan.slots, 7);
-  for (std::int64_t i = 2; i < 7; ++i)
+  for (std::int64_t i = 2; i < 7; ++i) {
     EXPECT_EQ(plan.words[static_cast<std::size_t>(plan.split_items + 8 * i)], -1);
+  }
 }
 
 // Errors name the argument.
@@ -170,7 +180,7 @@ std::string argument_of(F&& call) {
 }
 
 TEST(AttentionChecks, ErrorsNameTheArgument) {
-  const std::vector<std::int32_t> offsets{0, 3}, lengths{3};
+  const std::vector<std::int32_t> offsets{0, 3};
   const AttentionShape good{4, 2, 64, 0.125f};
   EXPECT_EQ(argument_of([&] { plan_attention({4, 3, 64, 0.125f}, offsets); }), "shape");
   EXPECT_EQ(argument_of([&] { plan_attention({4, 2, 80, 0.125f}, offsets); }), "shape");
@@ -185,7 +195,12 @@ TEST(AttentionChecks, ErrorsNameTheArgument) {
             }),
             "key_lengths");
   EXPECT_EQ(argument_of([&] { plan_attention(good, offsets, {}, {.key_split = 100}); }), "options");
+}
 
+// So are matrices, workspaces and caches that do not fit the plan.
+TEST(AttentionChecks, ArgumentsFitThePlan) {
+  const std::vector<std::int32_t> offsets{0, 3}, lengths{3};
+  const AttentionShape good{4, 2, 64, 0.125f};
   const AttentionPlan plan = plan_attention(good, offsets);
   alignas(256) static std::byte memory[1 << 16];
   const auto matrix = [](std::int64_t cols) { return Matrix{memory, DType::bf16, 3, cols}; };

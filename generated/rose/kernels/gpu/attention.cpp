@@ -282,7 +282,7 @@ void check_cache(const KvView& kv, int layer, DType dtype, std::int64_t kv_heads
   }
 }
 
-// Upload the plan, and attend to packed rows or through the cache.
+// Upload the plan, and attend to packed rows.
 void upload(const AttentionPlan& plan, Workspace workspace, Stream stream) {
   check_workspace(workspace, plan.workspace_bytes());
   if (plan.tokens == 0) return;
@@ -313,6 +313,7 @@ void attention(const AttentionPlan& plan, const Matrix& q, const Matrix& k, cons
   run(plan, call, stream);
 }
 
+// Attend through the cache.
 void attention(const AttentionPlan& plan, const Matrix& q, const KvView& kv, int layer,
                const Matrix& out, float* lse, Workspace workspace, Stream stream,
                std::int32_t* fault) {
@@ -324,7 +325,8 @@ void attention(const AttentionPlan& plan, const Matrix& q, const KvView& kv, int
   }
   if (plan.tokens == 0) return;
   const std::int64_t rows = kv.pages * kv.kv_heads * kv.page_size;
-  const std::int64_t bytes = layer * rows * static_cast<std::int64_t>(row_bytes(kv.dtype, kv.head_dim));
+  const std::int64_t bytes =
+      layer * rows * static_cast<std::int64_t>(row_bytes(kv.dtype, kv.head_dim));
   call.k = static_cast<const std::byte*>(kv.k) + bytes;
   call.v = static_cast<const std::byte*>(kv.v) + bytes;
   call.key_stride = call.value_stride = kv.head_dim;

@@ -36,8 +36,8 @@ struct AttentionCall {
   float* partials = nullptr;  // [slots, 16, head_dim + 2]
   std::int32_t* fault = nullptr;
   DType dtype = DType::bf16;  // bf16, f16 or f32
-  bool warpgroup = true;  // may use wgmma
-  bool turns = true;      // its computing warpgroups take turns
+  bool warpgroup = true;      // may use wgmma
+  bool turns = true;          // its computing warpgroups take turns
   int variant = 0;
 };
 
@@ -88,6 +88,8 @@ __device__ __forceinline__ float soften(float (&s)[N][4], int half, float factor
   }
   return sum;
 }
+
+// Merge two states, and finish one.
 
 /// Two factors that bring a pair of states to their common maximum.
 struct Merge {
@@ -206,8 +208,8 @@ __device__ __forceinline__ void copy_rows(T* to, const T* from, std::int64_t str
   ROSE_UNROLL(4)
   for (int c = 0; c < Rows * chunks / Threads; ++c) {
     const int at = c * Threads + thread, j = at / chunks, d = at % chunks * 8, row = row_of(j);
-    copy_async_16(shared_address(to + Layout::offset(j, d)), from + (row < 0 ? 0 : row) * stride + d,
-                  row < 0 ? 0 : 16);
+    copy_async_16(shared_address(to + Layout::offset(j, d)),
+                  from + (row < 0 ? 0 : row) * stride + d, row < 0 ? 0 : 16);
   }
 }
 

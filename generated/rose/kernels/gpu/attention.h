@@ -32,6 +32,8 @@ struct AttentionOptions {
   std::int64_t least_rows = 0, least_splits = 0, least_merges = 0;
 };
 
+// Plan a batch.
+
 /// What one batch needs: made on the host from the lengths, used by every layer.
 struct AttentionPlan {
   AttentionShape shape;
@@ -54,6 +56,8 @@ struct AttentionPlan {
 AttentionPlan plan_attention(const AttentionShape& shape, std::span<const std::int32_t> row_offsets,
                              std::span<const std::int32_t> key_lengths = {},
                              const AttentionOptions& options = {});
+
+// Attend.
 
 /// Copy the plan to the front of the workspace. The words must outlive the copy.
 void upload(const AttentionPlan& plan, Workspace workspace, Stream stream);

@@ -111,28 +111,12 @@ void upload(const AttentionBackwardPlan& plan, Workspace workspace, Stream strea
 #endif
 }
 
-// Describe the matrices and launch.
-void attention_backward(const AttentionBackwardPlan& plan, const AttentionSaved& saved,
-                        const Matrix& dout, const Matrix& dq, const Matrix& dk, const Matrix& dv,
-                        Workspace workspace, Stream stream) {
-  const DType dtype = saved.q.dtype;
-  attention_arguments::check_dtype(dtype, "q");
-  const std::int64_t width = plan.shape.heads * plan.shape.head_dim,
-                     key_width = plan.shape.kv_heads * plan.shape.head_dim;
-  const std::pair<const Matrix*, const char*> wide[] = {
-      {&saved.q, "q"}, {&saved.out, "out"}, {&dout, "dout"}, {&dq, "dq"}};
-  const std::pair<const Matrix*, const char*> narrow[] = {
-      {&saved.k, "k"}, {&saved.v, "v"}, {&dk, "dk"}, {&dv, "dv"}};
-  for (const auto& [matrix, name] : wide) {
-    attention_arguments::check_rows(*matrix, name, plan.tokens, width, dtype);
-  }
-  for (const auto& [matrix, name] : narrow) {
-    attention_arguments::check_rows(*matrix, name, plan.tokens, key_width, dtype);
-  }
-  if (saved.lse == nullptr && plan.tokens > 0) bad_argument("lse", "no memory");
-  check_workspace(workspace, plan.workspace_bytes());
-  if (plan.tokens == 0) return;
-#ifdef ROSE_HAVE_CUDA
+// Describe the matrices to the kernels.
+namespace {
+
+AttentionBackwardCall describe(const AttentionBackwardPlan& plan, const AttentionSaved& saved,
+                               const Matrix& dout, const Matrix& dq, const Matrix& dk,
+                               const Matrix& dv, Workspace workspace) {
   AttentionBackwardCall call;
   call.q = saved.q.data;
   call.k = saved.k.data;
@@ -164,11 +148,38 @@ void attention_backward(const AttentionBackwardPlan& plan, const AttentionSaved&
   call.head_dim = static_cast<int>(plan.shape.head_dim);
   call.scale = plan.shape.scale;
   call.factor = attention_arguments::base_2_factor(plan.shape.scale);
-  call.dtype = dtype;
+  call.dtype = saved.q.dtype;
   call.warpgroup = plan.warpgroup;
-  launch_attention_backward(call, stream.handle);
+  return call;
+}
+
+}  // namespace
+
+// Refuse what does not fit, then launch.
+void attention_backward(const AttentionBackwardPlan& plan, const AttentionSaved& saved,
+                        const Matrix& dout, const Matrix& dq, const Matrix& dk, const Matrix& dv,
+                        Workspace workspace, Stream stream) {
+  const DType dtype = saved.q.dtype;
+  attention_arguments::check_dtype(dtype, "q");
+  const std::int64_t width = plan.shape.heads * plan.shape.head_dim,
+                     key_width = plan.shape.kv_heads * plan.shape.head_dim;
+  const std::pair<const Matrix*, const char*> wide[] = {
+      {&saved.q, "q"}, {&saved.out, "out"}, {&dout, "dout"}, {&dq, "dq"}};
+  const std::pair<const Matrix*, const char*> narrow[] = {
+      {&saved.k, "k"}, {&saved.v, "v"}, {&dk, "dk"}, {&dv, "dv"}};
+  for (const auto& [matrix, name] : wide) {
+    attention_arguments::check_rows(*matrix, name, plan.tokens, width, dtype);
+  }
+  for (const auto& [matrix, name] : narrow) {
+    attention_arguments::check_rows(*matrix, name, plan.tokens, key_width, dtype);
+  }
+  if (saved.lse == nullptr && plan.tokens > 0) bad_argument("lse", "no memory");
+  check_workspace(workspace, plan.workspace_bytes());
+  if (plan.tokens == 0) return;
+#ifdef ROSE_HAVE_CUDA
+  launch_attention_backward(describe(plan, saved, dout, dq, dk, dv, workspace), stream.handle);
 #else
-  static_cast<void>(stream);
+  static_cast<void>(stream), static_cast<void>(describe);
   no_cuda("attention_backward");
 #endif
 }

@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1)
   const auto fetch = [&](int step) {
     if (step < tiles * group) {
       const int head = item.head * group + step / tiles, at = first + step % tiles * kBlock;
-      shared.queries[step & 1].fetch(item.rows<T, D>(call.q, call.q_stride, head), call.q_stride, at,
-                                     tokens);
+      shared.queries[step & 1].fetch(item.rows<T, D>(call.q, call.q_stride, head), call.q_stride,
+                                     at, tokens);
       shared.douts[step & 1].fetch(item.rows<T, D>(call.dout, call.dout_stride, head),
                                    call.dout_stride, at, tokens);
       if (thread < kBlock) {
@@ -140,7 +140,8 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1)
     }
     copy_async_commit();
   };
-  shared.keys.fetch(item.rows<T, D>(call.k, call.k_stride, item.head), call.k_stride, first, tokens);
+  shared.keys.fetch(item.rows<T, D>(call.k, call.k_stride, item.head), call.k_stride, first,
+                    tokens);
   shared.values.fetch(item.rows<T, D>(call.v, call.v_stride, item.head), call.v_stride, first,
                       tokens);
   fetch(0);
@@ -159,10 +160,11 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1)
       multiply_tiles<D>(s, shared.keys, warp * 16, queries, part);
       multiply_tiles<D>(ds, shared.values, warp * 16, douts, part);
       // Recover the weights; gradients of weights become gradients of scores.
-      recover_weights(s, part, call.factor, PerColumn{shared.lse[step & 1]}, [&](int column, int h) {
-        const int query = at + column;
-        return masked && (own + 8 * h > query || query >= tokens);
-      });
+      recover_weights(s, part, call.factor, PerColumn{shared.lse[step & 1]},
+                      [&](int column, int h) {
+                        const int query = at + column;
+                        return masked && (own + 8 * h > query || query >= tokens);
+                      });
       to_slopes(ds, s, part, PerColumn{shared.delta[step & 1]});
       // Add the part's queries, ascending by 16.
       add_tile<T>(dv, s, douts, part, first_column);
@@ -171,10 +173,10 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1)
     __syncthreads();
     fetch(step + 2);
   }
-  store_rows(dk, item.rows<T, D>(call.dk, call.dk_stride, item.head) + first_column,
-             call.dk_stride, first + warp * 16, tokens, call.scale);
-  store_rows(dv, item.rows<T, D>(call.dv, call.dv_stride, item.head) + first_column,
-             call.dv_stride, first + warp * 16, tokens, 1.0f);
+  store_rows(dk, item.rows<T, D>(call.dk, call.dk_stride, item.head) + first_column, call.dk_stride,
+             first + warp * 16, tokens, call.scale);
+  store_rows(dv, item.rows<T, D>(call.dv, call.dv_stride, item.head) + first_column, call.dv_stride,
+             first + warp * 16, tokens, 1.0f);
 }
 
 // Queries: a block per 64 queries walks the keys that they see.

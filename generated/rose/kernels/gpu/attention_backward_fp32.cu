@@ -15,8 +15,8 @@ constexpr int kPitch = kBlock + 4;                  // of weights
 
 template <int D>
 struct Fp32Shared {
-  float own[2][kBlock * fp32_pitch<D>];      // keys and values, or queries and the output's gradients
-  float others[2][kBlock * fp32_pitch<D>];   // the other two, a tile at a time
+  float own[2][kBlock * fp32_pitch<D>];  // keys and values, or queries and the output's gradients
+  float others[2][kBlock * fp32_pitch<D>];  // the other two, a tile at a time
   float weights[kBlock * kPitch], slopes[kBlock * kPitch];
 };
 

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 2) key_gradients(AttentionBackwardCa
   const BackwardItem item(call, call.key_items);
   const int first = item.first, tokens = item.tokens, group = call.heads / call.kv_heads;
   const int thread = static_cast<int>(threadIdx.x), first_row = first + thread / 32 * 16;
-  const int own = first_row + thread % 32 / 4;  // keys own and own + 8
+  const int own = first_row + thread % 32 / 4;               // keys own and own + 8
   const int tiles = (tokens - first + kBlock - 1) / kBlock;  // of queries, for each head
   // Bring keys and values once, queries and gradients tile by tile, swizzled.
   const auto fetch = [&](int step) {

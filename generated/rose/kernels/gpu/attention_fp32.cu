@@ -21,6 +21,8 @@ struct Fp32Shared {
   int row[tile];
 };
 
+// Read either kind of work item.
+
 /// What a block does: some query rows, and the keys from `first_key` to `end`.
 struct Walk {
   int sequence = -1, kv_head = 0, first_row = 0, rows = 0, first_token = 0, first_key = 0, end = 0;
@@ -103,14 +105,14 @@ __global__ void __launch_bounds__(kThreads) attend_fp32(AttentionCall call, bool
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int group = call.heads / call.kv_heads, own = warp * kOwn;
   // Bring the queries; rows that do not exist are zeros.
-  fetch_fp32<D, kThreads>(
-      shared.queries,
-      static_cast<const float*>(call.q) + walk.first_token * call.q_stride +
-          static_cast<std::int64_t>(walk.kv_head) * group * D,
-      1, kRows, [&](int row) {
-        const int r = walk.first_row + row;
-        return row < walk.rows ? r / group * call.q_stride + r % group * D : std::int64_t{-1};
-      });
+  fetch_fp32<D, kThreads>(shared.queries,
+                          static_cast<const float*>(call.q) + walk.first_token * call.q_stride +
+                              static_cast<std::int64_t>(walk.kv_head) * group * D,
+                          1, kRows, [&](int row) {
+                            const int r = walk.first_row + row;
+                            return row < walk.rows ? r / group * call.q_stride + r % group * D
+                                                   : std::int64_t{-1};
+                          });
   const int my_row = own + lane / 4 % kOwn;
   const int limit = my_row < walk.rows ? span.limit((walk.first_row + my_row) / group) : 0;
   float open[kOwn][columns] = {}, closed[kOwn][columns] = {};
@@ -126,9 +128,9 @@ __global__ void __launch_bounds__(kThreads) attend_fp32(AttentionCall call, bool
                   right = __shfl_sync(full_warp, merge.right, 4 * r);
       ROSE_UNROLL()
       for (int i = 0; i < columns; ++i) {
-        closed[r][i] = splits == 0 ? open[r][i]
-                                   : __fadd_rn(__fmul_rn(closed[r][i], left),
-                                               __fmul_rn(open[r][i], right));
+        closed[r][i] = splits == 0
+                           ? open[r][i]
+                           : __fadd_rn(__fmul_rn(closed[r][i], left), __fmul_rn(open[r][i], right));
         open[r][i] = 0.0f;
       }
     }
@@ -143,9 +145,9 @@ __global__ void __launch_bounds__(kThreads) attend_fp32(AttentionCall call, bool
     // One tile: scores, weights, values.
     __syncthreads();  // nobody reads the last tile's values any more
     for (int j = static_cast<int>(threadIdx.x); j < tile; j += kThreads) {
-      shared.row[j] = first + j < walk.end ? key_row(call, walk.sequence, walk.kv_head,
-                                                     walk.first_token, first + j)
-                                           : -1;
+      shared.row[j] = first + j < walk.end
+                          ? key_row(call, walk.sequence, walk.kv_head, walk.first_token, first + j)
+                          : -1;
     }
     __syncthreads();
     const auto row_of = [&](int j) { return shared.row[j]; };
@@ -165,10 +167,9 @@ __global__ void __launch_bounds__(kThreads) attend_fp32(AttentionCall call, bool
       }
     }
     __syncthreads();
-    fetch_fp32<D, kThreads>(shared.block, static_cast<const float*>(call.v) + head, call.value_stride,
-                            tile, row_of);
-    const float by =
-        weigh_row<tile, Shared::pitch>(scores, limit - first, call.factor, max, sum);
+    fetch_fp32<D, kThreads>(shared.block, static_cast<const float*>(call.v) + head,
+                            call.value_stride, tile, row_of);
+    const float by = weigh_row<tile, Shared::pitch>(scores, limit - first, call.factor, max, sum);
     ROSE_UNROLL()
     for (int r = 0; r < kOwn; ++r) {
       const float factor = __shfl_sync(full_warp, by, 4 * r);
@@ -177,7 +178,8 @@ __global__ void __launch_bounds__(kThreads) attend_fp32(AttentionCall call, bool
     }
     copy_async_wait<0>();
     __syncthreads();
-    add_rows<D>(open, scores, Shared::pitch, shared.block, min(tile, (walk.end - first + 3) / 4 * 4));
+    add_rows<D>(open, scores, Shared::pitch, shared.block,
+                min(tile, (walk.end - first + 3) / 4 * 4));
   }
   close_split();
   // Store the result in fp32, or this split's part of it.

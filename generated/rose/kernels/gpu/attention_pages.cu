@@ -265,8 +265,8 @@ CUtensorMap describe(const AttentionCall& call, const void* data) {
                    strides[2] = {width * bytes, slab * bytes};
   const cuuint32_t box[3] = {slab, kKeys, static_cast<cuuint32_t>(width / slab)};
   return hopper::tensor_map(
-      call.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, data, sizes,
-      strides, box);
+      call.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      data, sizes, strides, box);
 }
 
 template <class T, int D, int Stages, int Blocks>

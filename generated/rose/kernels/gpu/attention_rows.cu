@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
   constexpr int tile = Shared::tile, pitch = Shared::pitch;
   extern __shared__ __align__(128) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
+  // Read the item: which rows, and how many keys they see.
   const int4 item = __ldg(reinterpret_cast<const int4*>(call.items) + blockIdx.x);
   const int sequence = item.x, kv_head = item.z;
   if (sequence < 0) return;
@@ -43,7 +44,6 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
   const int seen_by_all = span.limit(first_row / group);
   const T* const k = static_cast<const T*>(call.k) + kv_head * call.head_step;
   const T* const v = static_cast<const T*>(call.v) + kv_head * call.head_step;
-
   // This thread's two rows, g and g + 8 of its warp's 16, and their queries.
   int limit[2];
   std::int64_t at[2];  // token * heads + head, -1: no such row

@@ -295,6 +295,7 @@ void launch_merge(const AttentionCall& call, cudaStream_t stream) {
   }
 }
 
+// Choose a kernel.
 }  // namespace
 
 void launch_attention_splits(const AttentionCall& call, void* stream) {

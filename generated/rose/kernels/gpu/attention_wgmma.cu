@@ -44,7 +44,8 @@ __device__ __forceinline__ void fetch_all(const AttentionCall& call, WarpgroupSh
     rows[thread] = position < keys ? key_row(call, sequence, kv_head, first_token, position) : -1;
     gather_threads(1, kGroupThreads);
     if (lap > 0) barrier_wait(shared.empty_keys[stage], (lap - 1) & 1);
-    copy_rows<Tile, kTile, kGroupThreads>(shared.keys[stage].at, k, call.key_stride, thread, row_of);
+    copy_rows<Tile, kTile, kGroupThreads>(shared.keys[stage].at, k, call.key_stride, thread,
+                                          row_of);
     barrier_arrive_after_copies(shared.full_keys[stage]);
     if (lap > 0) barrier_wait(shared.empty_values[stage], (lap - 1) & 1);
     copy_rows<Tile, kTile, kGroupThreads>(shared.values[stage].at, v, call.value_stride, thread,
@@ -235,6 +236,7 @@ __global__ void __launch_bounds__(kThreads, 1) attend_warpgroups(AttentionCall c
 #endif
 }
 
+// Launch either version.
 template <class T, int D>
 void launch(const AttentionCall& call, cudaStream_t stream) {
   constexpr int bytes = sizeof(WarpgroupShared<T, D>);

@@ -41,6 +41,8 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[R][C], const float* 
   }
 }
 
+// Add rows, weighted.
+
 /// sums[r][i] += weight of row r for j, times number lane + 32 i of row j of b, for j ascending to `count` (a multiple of 4).
 template <int D, int R>
 __device__ __forceinline__ void add_rows(float (&sums)[R][D / 32], const float* weights, int pitch,
@@ -68,6 +70,8 @@ __device__ __forceinline__ void add_rows(float (&sums)[R][D / 32], const float* 
   }
 }
 
+// Bring rows of fp32 numbers.
+
 /// Rows of D numbers to shared memory, by all threads of the block; row_of(j) says which, -1: zeros.
 template <int D, int Threads, class RowOf>
 __device__ __forceinline__ void fetch_fp32(float* to, const float* from, std::int64_t stride,
@@ -76,8 +80,8 @@ __device__ __forceinline__ void fetch_fp32(float* to, const float* from, std::in
   for (int c = static_cast<int>(threadIdx.x); c < rows * chunks; c += Threads) {
     const int j = c / chunks, d = c % chunks * 4;
     const std::int64_t row = row_of(j);
-    copy_async_16(shared_address(to + j * fp32_pitch<D> + d), from + (row < 0 ? 0 : row) * stride + d,
-                  row < 0 ? 0 : 16);
+    copy_async_16(shared_address(to + j * fp32_pitch<D> + d),
+                  from + (row < 0 ? 0 : row) * stride + d, row < 0 ? 0 : 16);
   }
   copy_async_commit();
 }

@@ -29,6 +29,8 @@ struct Warpgroup;
   "%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43," \
   "%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 
+// Issue products of 64 and 128 columns.
+
 /// multiply: d = a b, or d += a b when `add`; a and b [rows, 16] in shared memory.
 /// multiply_add: d += a b; a [64, 16] in registers, b [16, columns] in shared memory.
 #define ROSE_WARPGROUP_PRODUCTS(TYPES)                                                             \
