@@ -87,7 +87,7 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
                                         int keys) {
   using Group = Warpgroup<T>;
   const int thread = static_cast<int>(threadIdx.x), warpgroup = thread / kGroupThreads;
-  const int lane = thread % 32, g = lane / 4, quad = lane % 4, group = call.heads / call.kv_heads;
+  const int lane = thread % 32, g = lane / 4, group = call.heads / call.kv_heads;
   const int first = warpgroup * 64 + thread % kGroupThreads / 32 * 16 + g;  // and first + 8
   fetch_queries<T, D>(call, shared, span, first_row, row_count, kv_head);
   int limit[2];
