@@ -125,11 +125,15 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/attention.cpp
   rose/kernels/gpu/attention.cuh
   rose/kernels/gpu/attention.h
+  rose/kernels/gpu/attention_arguments.cpp
+  rose/kernels/gpu/attention_arguments.h
   rose/kernels/gpu/attention_backward.cpp
   rose/kernels/gpu/attention_backward.cu
   rose/kernels/gpu/attention_backward.cuh
   rose/kernels/gpu/attention_backward.h
+  rose/kernels/gpu/attention_backward_fp32.cu
   rose/kernels/gpu/attention_backward_wgmma.cu
+  rose/kernels/gpu/attention_fp32.cu
   rose/kernels/gpu/attention_pages.cu
   rose/kernels/gpu/attention_rows.cu
   rose/kernels/gpu/attention_splits.cu
@@ -147,6 +151,7 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/embedding.cpp
   rose/kernels/gpu/embedding.cu
   rose/kernels/gpu/embedding.h
+  rose/kernels/gpu/fp32_products.cuh
   rose/kernels/gpu/group.cuh
   rose/kernels/gpu/hopper.cuh
   rose/kernels/gpu/instruments.cpp
@@ -632,11 +637,15 @@ set(ROSE_FILES
   rose/kernels/gpu/attention.cpp
   rose/kernels/gpu/attention.cuh
   rose/kernels/gpu/attention.h
+  rose/kernels/gpu/attention_arguments.cpp
+  rose/kernels/gpu/attention_arguments.h
   rose/kernels/gpu/attention_backward.cpp
   rose/kernels/gpu/attention_backward.cu
   rose/kernels/gpu/attention_backward.cuh
   rose/kernels/gpu/attention_backward.h
+  rose/kernels/gpu/attention_backward_fp32.cu
   rose/kernels/gpu/attention_backward_wgmma.cu
+  rose/kernels/gpu/attention_fp32.cu
   rose/kernels/gpu/attention_pages.cu
   rose/kernels/gpu/attention_rows.cu
   rose/kernels/gpu/attention_splits.cu
@@ -654,6 +663,7 @@ set(ROSE_FILES
   rose/kernels/gpu/embedding.cpp
   rose/kernels/gpu/embedding.cu
   rose/kernels/gpu/embedding.h
+  rose/kernels/gpu/fp32_products.cuh
   rose/kernels/gpu/group.cuh
   rose/kernels/gpu/hopper.cuh
   rose/kernels/gpu/instruments.cpp

@@ -107,6 +107,7 @@ TEST_F(KvCacheGpu, AppendsCopiesAndGathers) {
                                   {8, 256, 64, 8, 1, DType::bf16}}) {
     const std::int64_t stride = 60 / p.page_size + 1, pages = 3 * stride,
                        width = p.kv_heads * p.head_dim;
+    // Draw tokens, angles and a page table.
     const auto bits_of = [&](float x) {
       return p.dtype == DType::bf16 ? to_bf16(x).bits : to_f16(x).bits;
     };
@@ -134,7 +135,7 @@ TEST_F(KvCacheGpu, AppendsCopiesAndGathers) {
       table[i] = static_cast<std::int32_t>(table.size() - 1 - i);
     std::vector<KvPlace> places;
     for (std::int32_t t = 0; t < p.tokens; ++t) places.push_back({t % 2, t == 2 ? -1 : t / 2});
-
+    // Put the same cache on the host and on the device, every slot NaN.
     const std::int64_t elements = 2 * pages * p.kv_heads * p.page_size * p.head_dim;
     std::vector<std::uint16_t> keys(static_cast<std::size_t>(elements), 0xffff), values = keys;
     KvView host{.k = keys.data(),
@@ -163,7 +164,6 @@ TEST_F(KvCacheGpu, AppendsCopiesAndGathers) {
     device.page_table = on_table.as<std::int32_t>();
     const Matrix mq{on_q.data(), p.dtype, p.tokens, p.heads * p.head_dim},
         mk{on_k.data(), p.dtype, p.tokens, width}, mv{on_v.data(), p.dtype, p.tokens, width};
-
     // What the host expects.
     const int half = p.head_dim / 2;
     const auto turned = [&](const std::vector<std::uint16_t>& x, std::int64_t at, std::int64_t t,
@@ -191,6 +191,7 @@ TEST_F(KvCacheGpu, AppendsCopiesAndGathers) {
         }
       }
     }
+    // Append, and compare every slot.
     kv_append(mq, mk, mv, device, 1, on_places.as<KvPlace>(),
               {on_cos.as<float>(), on_sin.as<float>()}, {}, fault.as<std::int32_t>());
     synchronize({});
@@ -198,8 +199,7 @@ TEST_F(KvCacheGpu, AppendsCopiesAndGathers) {
     EXPECT_EQ(on_keys.values<std::uint16_t>(), keys);
     EXPECT_EQ(on_values.values<std::uint16_t>(), values);
     EXPECT_EQ(fault.values<std::int32_t>()[0], 0);
-
-    // A page of sequence 0 over one of sequence 2; then one that does not exist.
+    // A page of sequence 0 over one of sequence 2; then one that does not exist; then gather.
     const std::vector<KvPageCopy> copies{{table[0], table[static_cast<std::size_t>(2 * stride)]},
                                          {0, static_cast<std::int32_t>(pages)}};
     const Buffer on_copies = Buffer::of(std::span<const KvPageCopy>(copies));
@@ -221,6 +221,7 @@ TEST_F(KvCacheGpu, AppendsCopiesAndGathers) {
   }
 }
 
+// Norm heads on the way, and apart.
 TEST_F(KvCacheGpu, NormsHeadsWithTheBitsOfTheNorm) {
   for (const std::int64_t d : {64, 128, 256}) {
     constexpr std::int64_t heads = 6, kv_heads = 2, tokens = 37, page = 16, pages = 3;
@@ -286,6 +287,7 @@ TEST_F(KvCacheGpu, NormsHeadsWithTheBitsOfTheNorm) {
   }
 }
 
+// Errors of the cache's kernels name the argument.
 TEST(KvCacheChecks, ErrorsNameTheArgument) {
   const auto argument_of = [](const auto& call) -> std::string {
     try {

@@ -7,27 +7,18 @@
 #include <bit>
 
 #include "rose/kernels/gpu/attention.h"
+#include "rose/kernels/gpu/attention_arguments.h"
 #include "rose/kernels/gpu/kv_cache.cuh"
 
 namespace rose::kernels::gpu {
 namespace {
 
-void check_rows(const Matrix& m, std::string_view argument, std::int64_t rows, std::int64_t cols,
-                DType dtype) {
-  check_matrix(m, argument, rows, cols, dtype);
-  constexpr std::int64_t lanes = 8;
-  if (reinterpret_cast<std::uintptr_t>(m.data) % 16 != 0 || m.row_stride() % lanes != 0) {
-    bad_argument(argument, "rows must begin at multiples of 16 bytes");
-  }
-}
+using attention_arguments::check_rows;
 
 /// k and v are rows of this cache's heads. Whether there is anything to do.
 bool check_pair(const KvView& kv, int layer, const Matrix& k, const Matrix& v,
                 const KvPlace* places) {
-  if (kv.dtype != DType::bf16 && kv.dtype != DType::f16) {
-    bad_argument("kv",
-                 fmt::format("a cache of {}, where bf16 or f16 is needed", info(kv.dtype).name));
-  }
+  attention_arguments::check_dtype(kv.dtype, "kv");
   constexpr int unit = 16;
   if (kv.head_dim <= 0 || kv.head_dim % unit != 0) {
     bad_argument("kv",

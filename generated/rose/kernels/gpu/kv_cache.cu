@@ -28,55 +28,50 @@ __device__ __forceinline__ std::int64_t offset_of(const KvCall& call, KvPlace pl
 }
 
 // Turn eight pairs of numbers.
+template <class T>
 struct alignas(16) Eight {
-  std::uint32_t word[4];
+  T at[8];
 };
 
 /// Elements i and i + D/2 of a head turn together: (a c - b s, b c + a s), each product, sum and result rounded.
 template <class T>
-__device__ __forceinline__ void turn(Eight& low, Eight& high, const float* cos, const float* sin) {
+__device__ __forceinline__ void turn(Eight<T>& low, Eight<T>& high, const float* cos,
+                                     const float* sin) {
   ROSE_UNROLL()
-  for (int i = 0; i < 4; ++i) {
-    const float2 a = unpack<T>(low.word[i]), b = unpack<T>(high.word[i]);
-    const float2 c = reinterpret_cast<const float2*>(cos)[i],
-                 s = reinterpret_cast<const float2*>(sin)[i];
-    low.word[i] = pack<T>(__fsub_rn(__fmul_rn(a.x, c.x), __fmul_rn(b.x, s.x)),
-                          __fsub_rn(__fmul_rn(a.y, c.y), __fmul_rn(b.y, s.y)));
-    high.word[i] = pack<T>(__fadd_rn(__fmul_rn(b.x, c.x), __fmul_rn(a.x, s.x)),
-                           __fadd_rn(__fmul_rn(b.y, c.y), __fmul_rn(a.y, s.y)));
+  for (int i = 0; i < 8; ++i) {
+    const float a = to_float(low.at[i]), b = to_float(high.at[i]), c = cos[i], s = sin[i];
+    low.at[i] = from_float<T>(__fsub_rn(__fmul_rn(a, c), __fmul_rn(b, s)));
+    high.at[i] = from_float<T>(__fadd_rn(__fmul_rn(b, c), __fmul_rn(a, s)));
   }
 }
 
 // Norm a head that lies in neighbouring lanes.
-template <class T>
 __device__ __forceinline__ void load_weights(const void* from, DType dtype, int at,
                                              float (&to)[8]) {
   if (dtype == DType::f32) {
-    const auto* four = reinterpret_cast<const float4*>(static_cast<const float*>(from) + at);
-    const float4 a = four[0], b = four[1];
-    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
-    to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
-  } else {
-    const Eight eight = *reinterpret_cast<const Eight*>(static_cast<const T*>(from) + at);
+    const auto eight = *reinterpret_cast<const Eight<float>*>(static_cast<const float*>(from) + at);
     ROSE_UNROLL()
-    for (int i = 0; i < 4; ++i) {
-      const float2 two = unpack<T>(eight.word[i]);
-      to[2 * i] = two.x, to[2 * i + 1] = two.y;
-    }
+    for (int i = 0; i < 8; ++i) to[i] = eight.at[i];
+  } else {
+    using Weight = __nv_bfloat16;
+    const auto eight =
+        *reinterpret_cast<const Eight<Weight>*>(static_cast<const Weight*>(from) + at);
+    ROSE_UNROLL()
+    for (int i = 0; i < 8; ++i) to[i] = to_float(eight.at[i]);
   }
 }
 
 template <class T>
-__device__ __forceinline__ void norm_head(Eight& low, Eight& high, const HeadNorm& norm,
+__device__ __forceinline__ void norm_head(Eight<T>& low, Eight<T>& high, const HeadNorm& norm,
                                           const void* weights, int d, int half, int pieces) {
-  Eight* const eights[2] = {&low, &high};
+  Eight<T>* const eights[2] = {&low, &high};
   float squares[2] = {};
   ROSE_UNROLL()
   for (int h = 0; h < 2; ++h) {
     ROSE_UNROLL()
-    for (int i = 0; i < 4; ++i) {
-      const float2 x = unpack<T>(eights[h]->word[i]);
-      squares[h] = fmaf(x.y, x.y, fmaf(x.x, x.x, squares[h]));
+    for (int i = 0; i < 8; ++i) {
+      const float x = to_float(eights[h]->at[i]);
+      squares[h] = fmaf(x, x, squares[h]);
     }
   }
   float total = squares[0] + squares[1];
@@ -87,12 +82,10 @@ __device__ __forceinline__ void norm_head(Eight& low, Eight& high, const HeadNor
   ROSE_UNROLL()
   for (int h = 0; h < 2; ++h) {
     float weight[8];
-    load_weights<T>(weights, norm.dtype, h * half + d, weight);
+    load_weights(weights, norm.dtype, h * half + d, weight);
     ROSE_UNROLL()
-    for (int i = 0; i < 4; ++i) {
-      const float2 x = unpack<T>(eights[h]->word[i]);
-      eights[h]->word[i] = pack<T>(round_to<T>(x.x * inv) * weight[2 * i],
-                                   round_to<T>(x.y * inv) * weight[2 * i + 1]);
+    for (int i = 0; i < 8; ++i) {
+      eights[h]->at[i] = from_float<T>(round_to<T>(to_float(eights[h]->at[i]) * inv) * weight[i]);
     }
   }
 }
@@ -123,19 +116,20 @@ __global__ void __launch_bounds__(kThreads) append_rows(KvCall call) {
     if (offset < 0) return;
     to = static_cast<T*>(is_value ? kv.v : kv.k) + offset + d;
   }
-  Eight low = *reinterpret_cast<const Eight*>(from + at);
-  Eight high = *reinterpret_cast<const Eight*>(from + at + half);
+  auto low = *reinterpret_cast<const Eight<T>*>(from + at),
+       high = *reinterpret_cast<const Eight<T>*>(from + at + half);
   if (!is_value && call.norm.q != nullptr) {
     norm_head<T>(low, high, call.norm, is_query ? call.norm.q : call.norm.k, d, half, pieces);
   }
   if (!is_value && call.cos != nullptr) {
     turn<T>(low, high, call.cos + token * half + d, call.sin + token * half + d);
   }
-  *reinterpret_cast<Eight*>(to) = low;
-  *reinterpret_cast<Eight*>(to + half) = high;
+  *reinterpret_cast<Eight<T>*>(to) = low;
+  *reinterpret_cast<Eight<T>*>(to + half) = high;
 }
 
 // Gather: the same walk, the other way.
+template <class Bits>
 __global__ void __launch_bounds__(kThreads) gather_rows(KvCall call) {
   const KvView& kv = call.kv;
   const int pieces = kv.head_dim / 8;
@@ -146,14 +140,14 @@ __global__ void __launch_bounds__(kThreads) gather_rows(KvCall call) {
   const bool is_value = rest / pieces >= kv.kv_heads;
   const int head = rest / pieces - (is_value ? kv.kv_heads : 0);
   const std::int64_t offset = offset_of(call, call.places[token], head);
-  Eight eight{};
+  Eight<Bits> eight{};
   if (offset >= 0) {
-    const auto* const from = static_cast<const std::uint16_t*>(is_value ? kv.v : kv.k);
-    eight = *reinterpret_cast<const Eight*>(from + offset + d);
+    const auto* const from = static_cast<const Bits*>(is_value ? kv.v : kv.k);
+    eight = *reinterpret_cast<const Eight<Bits>*>(from + offset + d);
   }
-  auto* const to = static_cast<std::uint16_t*>(is_value ? call.v : call.k) +
+  auto* const to = static_cast<Bits*>(is_value ? call.v : call.k) +
                    token * (is_value ? call.v_stride : call.k_stride) + head * kv.head_dim + d;
-  *reinterpret_cast<Eight*>(to) = eight;
+  *reinterpret_cast<Eight<Bits>*>(to) = eight;
 }
 
 // Copy pages: a row of blocks for every copy, layer, and keys or values.
@@ -169,7 +163,7 @@ __global__ void __launch_bounds__(kThreads) copy_pages(KvCall call, std::int64_t
   const char* const from = base + (layer * kv.pages + copy.from) * page_bytes;
   char* const to = base + (layer * kv.pages + copy.to) * page_bytes;
   for (std::int64_t i = threadIdx.x * std::int64_t{16}; i < page_bytes; i += kThreads * 16) {
-    *reinterpret_cast<Eight*>(to + i) = *reinterpret_cast<const Eight*>(from + i);
+    *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(from + i);
   }
 }
 
@@ -181,10 +175,10 @@ void launch_kv_append(const KvCall& call, void* stream) {
       call.tokens * (call.heads + 2 * call.kv.kv_heads) * (call.kv.head_dim / 16);
   const auto blocks = static_cast<unsigned>(ceil_div(units, kThreads));
   auto* const s = static_cast<cudaStream_t>(stream);
-  if (call.kv.dtype == DType::f16) {
-    append_rows<__half><<<blocks, kThreads, 0, s>>>(call);
-  } else {
-    append_rows<__nv_bfloat16><<<blocks, kThreads, 0, s>>>(call);
+  switch (call.kv.dtype) {
+    case DType::f32: append_rows<float><<<blocks, kThreads, 0, s>>>(call); break;
+    case DType::f16: append_rows<__half><<<blocks, kThreads, 0, s>>>(call); break;
+    default: append_rows<__nv_bfloat16><<<blocks, kThreads, 0, s>>>(call); break;
   }
   ROSE_LAUNCH_CHECK("kv_append");
 }
@@ -192,7 +186,12 @@ void launch_kv_append(const KvCall& call, void* stream) {
 void launch_kv_gather(const KvCall& call, void* stream) {
   const std::int64_t units = call.tokens * 2 * call.kv.kv_heads * (call.kv.head_dim / 8);
   const auto blocks = static_cast<unsigned>(ceil_div(units, kThreads));
-  gather_rows<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(call);
+  auto* const s = static_cast<cudaStream_t>(stream);
+  if (call.kv.dtype == DType::f32) {
+    gather_rows<std::uint32_t><<<blocks, kThreads, 0, s>>>(call);
+  } else {
+    gather_rows<std::uint16_t><<<blocks, kThreads, 0, s>>>(call);
+  }
   ROSE_LAUNCH_CHECK("kv_gather");
 }
 

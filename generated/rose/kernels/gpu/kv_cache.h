@@ -22,7 +22,7 @@ struct HeadNorm {
 };
 
 /// Stores k and v [T, kv_heads * head_dim] at their places (T of them, on the device), keys turned by the rotation on their
-/// way; turns q [T, heads * head_dim] in place, unless it is empty. The cache has the type of k: bf16 or f16. A turned number
+/// way; turns q [T, heads * head_dim] in place, unless it is empty. The cache has the type of k: bf16, f16 or f32. A turned number
 /// is rounded once, so the bits are those of turning first and storing then. A negative position stores nothing (padding).
 /// fault, an int on the device or null, is set to 1 when a place has no page in the cache: nothing is written there.
 /// With a norm, rmsnorm_heads of q and k comes first, with its bits; see can_norm_heads.
