@@ -4,6 +4,7 @@
 #include "twin_elementwise.h"
 #include "twin_linear.h"
 #include "twin_norm.h"
+#include "twin_optimizer.h"
 #include "twin_sampling.h"
 #include "twin_scores.h"
 #include "twin_tables.h"
@@ -29,5 +30,8 @@ ROSE_TWIN(kv_cache, 30, twin_kv_cache)
 ROSE_TWIN(adjust_logits, 30, twin_adjust_logits)
 ROSE_TWIN(sample, 60, twin_sample)
 ROSE_TWIN(top_logprobs, 40, twin_top_logprobs)
+ROSE_TWIN(adamw, 40, twin_adamw)
+ROSE_TWIN(gradient_norm, 30, twin_gradient_norm)
+ROSE_TWIN(muon, 12, twin_muon)
 
 }  // namespace rose::kernels::gpu

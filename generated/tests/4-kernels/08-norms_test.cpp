@@ -112,7 +112,7 @@ TEST(NormChecks, NamesTheArgument) {
   auto* const statistics = reinterpret_cast<float*>(memory.data());
   EXPECT_EQ(argument_of([&] { rmsnorm_backward(x, w, statistics, x, {}, x, statistics, {}, {}); }),
             "workspace");
-  EXPECT_EQ(norm_backward_workspace(16'384, 4096), 2u * 384 * 4096 * 4);
+  EXPECT_EQ(norm_backward_workspace(16'384, 4096), 2u * 256 * 4096 * 4);
   EXPECT_EQ(norm_backward_workspace(0, 4096), 0u);
   const Matrix none = matrix(0, 8, DType::bf16);
   EXPECT_NO_THROW(rmsnorm(none, w, 0, none, nullptr, {}));

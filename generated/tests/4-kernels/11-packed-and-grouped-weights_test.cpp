@@ -46,7 +46,7 @@
 namespace rose::kernels::gpu {
 namespace {
 
-// What is refused, and the example by hand.
+// Pack a weight on the host.
 
 /// A weight packed on the host, with the values it unpacks to.
 struct Packed {
@@ -90,6 +90,7 @@ Packed pack_weight(std::span<const float> w, std::int64_t rows, std::int64_t col
   return p;
 }
 
+// The example by hand, and what is refused.
 TEST(LinearPacked, TheExampleByHand) {
   const Packed p = pack_weight(std::array{1.0f, -2.0f, 0.5f, 3.0f}, 1, 4, WeightFormat::int4, 0);
   EXPECT_EQ(p.bytes, (std::vector<std::uint8_t>{0x3a, 0xf9}));

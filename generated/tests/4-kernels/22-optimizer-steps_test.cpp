@@ -43,7 +43,9 @@
 #include "rose/core/parallel.h"
 #include "rose/kernels/adamw.h"
 #include "rose/kernels/gpu/buffer.h"
+#include "rose/kernels/gpu/muon.h"
 #include "rose/kernels/gpu/optimizer.h"
+#include "rose/kernels/muon.h"
 
 namespace rose::kernels {
 namespace {
@@ -123,6 +125,117 @@ TEST_F(OptimizerGpu, StepAndNormEqualTheCpus) {
     expect_same_bits(gv.values<float>(), v, "second moments");
     const auto copied = copy.values<bf16>();
     for (std::size_t i = 0; i < w.size(); ++i) ASSERT_EQ(copied[i], to_bf16(w[i]));
+  }
+}
+
+}  // namespace
+}  // namespace rose::kernels::gpu
+
+namespace rose::kernels {
+namespace {
+
+// Work the example, and follow each singular value.
+TEST(Muon, ByHand) {
+  core::ThreadPool pool(1);
+  MuonScratch scratch;
+  const MuonStep step{.momentum = 0, .nesterov = false, .rate = 1, .iterations = 1};
+  const std::vector<float> g{3, 0, 0, 4};
+  std::vector<float> w(4), momentum(4);
+  muon(w, g, 1.0f, momentum, 2, 2, step, pool, scratch);
+  EXPECT_NEAR(w[0], -1.1932f, 1e-4f);
+  EXPECT_NEAR(w[3], -0.9765f, 1e-4f);
+  EXPECT_EQ(w[1], 0.0f);
+  EXPECT_EQ(momentum, g);
+  EXPECT_THROW(muon(w, g, 1.0f, momentum, 2, 3, step, pool, scratch), core::Error);
+}
+
+double hadamard(std::size_t i, std::size_t j, double n) {
+  return (std::popcount(i & j) % 2 == 0 ? 1.0 : -1.0) / std::sqrt(n);
+}
+
+/// The [16, 32] matrix with the singular values s.
+std::vector<float> with_singular_values(const std::vector<double>& s) {
+  std::vector<float> x(16 * 32);
+  for (std::size_t r = 0; r < 16; ++r) {
+    for (std::size_t c = 0; c < 32; ++c) {
+      double sum = 0;
+      for (std::size_t k = 0; k < 16; ++k) sum += hadamard(r, k, 16) * s[k] * hadamard(k, c, 32);
+      x[r * 32 + c] = static_cast<float>(sum);
+    }
+  }
+  return x;
+}
+
+TEST(Muon, KeepsDirectionsAndForgetsLengths) {
+  core::ThreadPool pool(2);
+  MuonScratch scratch;
+  const MuonStep step;
+  std::vector<double> s(16), pushed(16);
+  double square = 0;
+  for (std::size_t k = 0; k < 16; ++k)
+    s[k] = std::exp2(-0.5 * static_cast<double>(k)), square += s[k] * s[k];
+  const auto [a, b, c] = step.coefficients;
+  for (std::size_t k = 0; k < 16; ++k) {
+    double v = s[k] / std::sqrt(square);
+    for (int i = 0; i < step.iterations; ++i)
+      v = v * (double{a} + v * v * (double{b} + v * v * double{c}));
+    pushed[k] = v;
+    EXPECT_GT(v, 0.6);
+    EXPECT_LT(v, 1.3);
+  }
+  std::vector<float> wide = with_singular_values(s), tall(wide.size());
+  const std::vector<float> want = with_singular_values(pushed);
+  for (std::size_t i = 0; i < wide.size(); ++i) tall[i % 32 * 16 + i / 32] = wide[i];
+  orthogonalize(wide, 16, 32, step, pool, scratch);
+  orthogonalize(tall, 32, 16, step, pool, scratch);
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    ASSERT_NEAR(wide[i], want[i], 2e-5f);
+    ASSERT_NEAR(tall[i % 32 * 16 + i / 32], want[i], 2e-5f);
+  }
+}
+
+}  // namespace
+}  // namespace rose::kernels
+
+namespace rose::kernels::gpu {
+namespace {
+
+// A step follows the CPU's, tall or wide, and is the same twice.
+TEST_F(OptimizerGpu, MuonFollowsTheCpu) {
+  core::ThreadPool pool(1);
+  MuonScratch scratch;
+  for (const auto& [rows, cols] :
+       {std::pair<std::int64_t, std::int64_t>{64, 96}, {96, 64}, {1, 40}, {130, 77}}) {
+    const std::int64_t n = rows * cols;
+    const auto g = random_values(n, 12);
+    auto w = random_values(n, 11, 0.1f), m = random_values(n, 13, 0.1f);
+    const MuonStep step{
+        .decay = 0.1f, .rate = 0.05f, .scale = muon_scale(MuonScale::shape, rows, cols)};
+    const MuonPlan plan = plan_muon(rows, cols);
+    std::array<std::vector<float>, 2> after;
+    for (std::vector<float>& result : after) {
+      const Buffer gw = Buffer::of(std::span<const float>(w)),
+                   gg = Buffer::of(std::span<const float>(g)),
+                   gm = Buffer::of(std::span<const float>(m));
+      Buffer memory(plan.workspace_bytes);
+      memory.poison();
+      const auto matrix = [rows = rows, cols = cols](const Buffer& b) {
+        return Matrix{.data = b.data(), .dtype = DType::f32, .rows = rows, .cols = cols};
+      };
+      muon(plan, {.weight = matrix(gw), .gradient = matrix(gg), .first = gm.as<float>()}, step,
+           nullptr, memory.workspace(), {});
+      synchronize({});
+      result = gw.values<float>();
+    }
+    expect_same_bits(after[0], after[1], "twice");
+    const std::vector<float> before = w;
+    kernels::muon(w, g, 1.0f, m, rows, cols, step, pool, scratch);
+    double error = 0, length = 0;
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      error += std::pow(double{after[0][i]} - double{w[i]}, 2);
+      length += std::pow(double{w[i]} - double{before[i]}, 2);
+    }
+    EXPECT_LT(std::sqrt(error / length), 0.06) << rows << " x " << cols;
   }
 }
 

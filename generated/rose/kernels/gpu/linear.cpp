@@ -71,9 +71,8 @@ std::string LinearPlan::describe() const {
     case LinearPath::library: return fmt::format("cuBLASLt, algorithm {:x}", algorithm[0]);
     case LinearPath::small: {
       const auto tiles = linear_paths::small_variant(variant);
-      return fmt::format("small, {} columns, cluster of {}{}{}", 8 * tiles.column_tiles,
-                         tiles.cluster, tiles.half ? ", two blocks" : "",
-                         tiles.warps ? ", warps" : "");
+      return fmt::format("small, {} columns, cluster of {}{}", 8 * tiles.column_tiles,
+                         tiles.cluster, tiles.half ? ", two blocks" : "");
     }
     case LinearPath::general: return "general";
     case LinearPath::f32: return "fp32";
@@ -85,18 +84,10 @@ std::string LinearPlan::describe() const {
 namespace linear_paths {
 
 SmallVariant small_variant(int index) {
-  constexpr int cluster_sizes = 3, widths = 4, by_groups = 2 * cluster_sizes * widths;
-  if (index < by_groups) {
-    return {.column_tiles = 1 << (index / cluster_sizes % widths),
-            .cluster = 1 << (index % cluster_sizes),
-            .half = index >= by_groups / 2};
-  }
-  index -= by_groups;  // single warps: 8 to 32 columns, clusters of 1 or 2
-  constexpr int few_sizes = 2, few_widths = 3;
-  return {.column_tiles = 1 << (index / few_sizes % few_widths),
-          .cluster = 1 << (index % few_sizes),
-          .half = index >= few_sizes * few_widths,
-          .warps = true};
+  constexpr int cluster_sizes = 3, widths = 4;
+  return {.column_tiles = 1 << (index / cluster_sizes % widths),
+          .cluster = 1 << (index % cluster_sizes),
+          .half = index >= small_variants / 2};
 }
 
 int small_index(const SmallVariant& variant) {

@@ -17,10 +17,9 @@ struct SmallVariant {
   int column_tiles = 1;  ///< of eight columns: 1, 2, 4 or 8
   int cluster = 1;       ///< 1, 2 or 4 blocks share the activations
   bool half = false;     ///< half of the shared memory, so that two blocks fit
-  bool warps = false;    ///< multiplied by single warps (mma), not by groups of four (wgmma)
   friend bool operator==(const SmallVariant&, const SmallVariant&) = default;
 };
-inline constexpr int small_variants = 36;
+inline constexpr int small_variants = 24;
 SmallVariant small_variant(int index);
 int small_index(const SmallVariant& variant);
 

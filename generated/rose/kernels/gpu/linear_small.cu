@@ -197,131 +197,6 @@ __global__ void __launch_bounds__(128 * Groups + 32)
 #endif
 }
 
-// Single warps that multiply.
-
-/// How four warps divide rows and columns: RowTiles of 16 rows, and of the columns each warp has `tiles` times eight.
-template <int RowTiles, int Columns>
-struct Division {
-  static constexpr int sharing = 4 / RowTiles;  // warps with the same rows
-  static constexpr int tiles = Columns / 8 < sharing ? 1 : Columns / 8 / sharing;
-};
-
-template <int Tiles, int Halves>
-struct Fragments {
-  std::uint32_t a[terms / 16][4];
-  std::uint32_t b[Tiles][Halves][terms / 16][2];
-};
-
-/// Loads what a subtile holds for a warp. The swizzle exchanges the units of 16 bytes within a row by the row's number.
-template <int Columns, int Tiles, int Halves>
-__device__ __forceinline__ void load_fragments(Fragments<Tiles, Halves>& f, std::uint32_t x,
-                                               std::uint32_t w, int lane) {
-  const int row = lane % 8;
-  x += lane % 16 * row_bytes;
-  w += row * row_bytes;
-#pragma unroll
-  for (int step = 0; step < terms / 16; ++step)
-    ldmatrix_x4(f.a[step], x + ((2 * step + lane / 16) ^ row) * 16);
-#pragma unroll
-  for (int t = 0; t < Tiles; ++t) {
-#pragma unroll
-    for (int h = 0; h < Halves; ++h) {
-#pragma unroll
-      for (int step = 0; step < terms / 16; step += 2) {
-        std::uint32_t two[4];
-        ldmatrix_x4(two,
-                    w + (h * Columns + 8 * t) * row_bytes + ((2 * step + lane / 8) ^ row) * 16);
-        f.b[t][h][step][0] = two[0];
-        f.b[t][h][step][1] = two[1];
-        f.b[t][h][step + 1][0] = two[2];
-        f.b[t][h][step + 1][1] = two[3];
-      }
-    }
-  }
-}
-
-template <int Columns, int Tiles, int Halves>
-__device__ __forceinline__ void multiply_by_warps(float (&sum)[Tiles][Halves][4], const Operands& o,
-                                                  const Places& at, int first_row, int first_column,
-                                                  int lane) {
-  const int blocks = hopper::cluster_size(), subtiles = (o.k + terms - 1) / terms,
-            mask = o.subtiles - 1;
-  const std::uint32_t x_offset = first_row * row_bytes, w_offset = first_column * row_bytes;
-  const bool idle = first_column >= Columns;  // more warps than column tiles
-  Ring loading(o.stages), freeing(o.stages);
-  Fragments<Tiles, Halves> fragments[2];
-  const auto load = [&](Fragments<Tiles, Halves>& f, int subtile) {
-    if ((subtile & mask) == 0) {
-      if (subtile > 0) loading.advance();
-      hopper::barrier_wait(at.full + 8 * loading.stage, loading.parity);
-    }
-    if (idle) return;
-    load_fragments<Columns, Tiles, Halves>(f, at.x_at(loading.stage, subtile & mask) + x_offset,
-                                           at.w_at(o, loading.stage, subtile & mask) + w_offset,
-                                           lane);
-  };
-  const auto multiply = [&](int subtile, const Fragments<Tiles, Halves>& current,
-                            Fragments<Tiles, Halves>& next) {
-    if (subtile + 1 < subtiles) load(next, subtile + 1);
-#pragma unroll
-    for (int step = 0; step < terms / 16; ++step) {
-#pragma unroll
-      for (int t = 0; t < Tiles; ++t) {
-#pragma unroll
-        for (int h = 0; h < Halves; ++h) {
-          mma_16x8x16<__nv_bfloat16>(sum[t][h], current.a[step], current.b[t][h][step][0],
-                                     current.b[t][h][step][1]);
-        }
-      }
-    }
-    if (((subtile + 1) & mask) == 0 || subtile + 1 == subtiles) {
-      __syncwarp();
-      if (lane < blocks) hopper::barrier_arrive_at(at.empty + 8 * freeing.stage, lane);
-      freeing.advance();
-    }
-  };
-  load(fragments[0], 0);
-  for (int subtile = 0; subtile < subtiles; subtile += 2) {
-    multiply(subtile, fragments[0], fragments[1]);
-    if (subtile + 1 < subtiles) multiply(subtile + 1, fragments[1], fragments[0]);
-  }
-}
-
-// One warp copies, four multiply each for itself.
-template <int RowTiles, int Columns, int Halves>
-__global__ void __launch_bounds__(160) warps_kernel(const __grid_constant__ Operands o) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Division = Division<RowTiles, Columns>;
-  extern __shared__ __align__(1024) unsigned char shared[];
-  const Places at(o, shared_address(shared), Columns * Halves);
-  const int lane = threadIdx.x % 32, warp = __shfl_sync(full_warp, threadIdx.x / 32, 0);
-  const int row = blockIdx.y * o.x_rows, column = blockIdx.x * Columns;
-  start_barriers(o, at, 4);
-  if (warp == 4) {
-    if (lane == 0) copy_stages<Columns, Halves>(o, at, row, column);
-  } else {
-    const int first_row = warp % RowTiles * 16,
-              first_column = warp / RowTiles * Division::tiles * 8;
-    float sum[Division::tiles][Halves][4] = {};
-    multiply_by_warps<Columns>(sum, o, at, first_row, first_column, lane);
-    if (first_column < Columns) {
-#pragma unroll
-      for (int t = 0; t < Division::tiles; ++t) {
-        if (o.wide) {
-          store_sums<float, 8, Halves>(sum[t], o, row + first_row, column + first_column + 8 * t,
-                                       lane);
-        } else {
-          store_sums<__nv_bfloat16, 8, Halves>(sum[t], o, row + first_row,
-                                               column + first_column + 8 * t, lane);
-        }
-      }
-    }
-  }
-  __syncwarp();
-  hopper::cluster_sync(hopper::cluster_size());
-#endif
-}
-
 // Describe the boxes.
 CUtensorMap describe(const Matrix& matrix, int box_rows) {
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(matrix.cols),
@@ -376,33 +251,14 @@ void launch_groups(const Operands& o, const SmallVariant& variant, const LinearA
          group_rows - o.x_rows, stream);
 }
 
-template <int Columns, int Halves>
-void launch_warps(const Operands& o, const SmallVariant& variant, const LinearArguments& a,
-                  cudaStream_t stream) {
-  constexpr int threads = 160;
-  const auto kernel = o.x_rows == 16   ? warps_kernel<1, Columns, Halves>
-                      : o.x_rows == 32 ? warps_kernel<2, Columns, Halves>
-                                       : warps_kernel<4, Columns, Halves>;
-  launch(o, variant, a, kernel, Columns, Halves, threads, 0, stream);
-}
-
-template <int Columns, int Halves>
-void launch_columns(const Operands& o, const SmallVariant& variant, const LinearArguments& a,
-                    cudaStream_t stream) {
-  if constexpr (Columns <= 32) {
-    if (variant.warps) return launch_warps<Columns, Halves>(o, variant, a, stream);
-  }
-  launch_groups<Columns, Halves>(o, variant, a, stream);
-}
-
 template <int Halves>
 void launch_halves(const Operands& o, const SmallVariant& variant, const LinearArguments& a,
                    cudaStream_t stream) {
   switch (variant.column_tiles) {
-    case 1: return launch_columns<8, Halves>(o, variant, a, stream);
-    case 2: return launch_columns<16, Halves>(o, variant, a, stream);
-    case 4: return launch_columns<32, Halves>(o, variant, a, stream);
-    default: return launch_columns<64, Halves>(o, variant, a, stream);
+    case 1: return launch_groups<8, Halves>(o, variant, a, stream);
+    case 2: return launch_groups<16, Halves>(o, variant, a, stream);
+    case 4: return launch_groups<32, Halves>(o, variant, a, stream);
+    default: return launch_groups<64, Halves>(o, variant, a, stream);
   }
 }
 
@@ -424,8 +280,7 @@ void run_small(const LinearPlan& plan, const LinearArguments& a, Stream stream) 
   o.wide = shape.out == DType::f32;
   o.epilogue = epilogue_of(shape, a);
   const SmallVariant variant = small_variant(plan.variant);
-  const int most = variant.warps ? 64 : 128;  // rows of a tile
-  o.x_rows = o.m <= 16 ? 16 : o.m <= 32 ? 32 : o.m <= 64 ? 64 : most;
+  o.x_rows = o.m <= 16 ? 16 : o.m <= 32 ? 32 : o.m <= 64 ? 64 : 128;
   if (shape.activation == Activation::swiglu)
     return launch_halves<2>(o, variant, a, to_cuda(stream));
   launch_halves<1>(o, variant, a, to_cuda(stream));

@@ -99,7 +99,7 @@ struct RowPipe {
   static constexpr int units = sizeof(Group<T>) / 16;  // of a group
   static constexpr int stage_bytes = 2 * Team::groups * Team::block * units * 16;
   static constexpr int weight_bytes = Team::groups * Team::block * group_size * 4;
-  static constexpr int stages = stage_bytes <= 16 * 1024 ? 3 : 2;
+  static constexpr int stages = stage_bytes <= 16 * 1024 ? 4 : 2;
   static constexpr int bytes = stages * stage_bytes + weight_bytes;
   unsigned char* memory;
   __device__ explicit RowPipe(unsigned char* at) : memory(at) {}
@@ -163,14 +163,11 @@ struct RowPipe {
 };
 
 // Walk down a run of rows with the column sums in registers.
-template <class T, class Team, bool kCentre>
-constexpr int kBlocksAtOnce = Team::groups > 4           ? 1
-                              : Team::groups > 2         ? (sizeof(T) > 2 ? 1 : 2)
-                              : kCentre || sizeof(T) > 2 ? 2
-                                                         : 3;
+template <class T, class Team>
+constexpr int kBlocksAtOnce = RowPipe<T, Team>::bytes <= 110 * 1024 ? 2 : 1;
 
 template <class T, class Team, bool kCentre>
-__global__ void __launch_bounds__(Team::block, kBlocksAtOnce<T, Team, kCentre>)
+__global__ void __launch_bounds__(Team::block, kBlocksAtOnce<T, Team>)
     norm_backward_kernel(DeviceNormBackward a) {
   __shared__ float shared[2][2][Team::block];
   extern __shared__ __align__(16) unsigned char memory[];
@@ -400,12 +397,15 @@ __global__ void norm_columns_kernel(DeviceNormBackward a) {
 constexpr int kColumns = 32, kChains = 8;
 
 __global__ void __launch_bounds__(kColumns* kChains)
-    fold_runs_kernel(const float* partial, std::int64_t runs, std::int64_t cols, float* to) {
+    fold_runs_kernel(const float* partial, std::int64_t runs, std::int64_t cols, float* dweight,
+                     float* dbias) {
   __shared__ float of[kChains][kColumns];
+  partial += blockIdx.y * runs * cols;
+  float* const to = blockIdx.y == 0 ? dweight : dbias;
   const std::int64_t col = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
   float sum = 0.0f;
   if (col < cols) {
-    ROSE_UNROLL(8)
+    ROSE_UNROLL(32)
     for (std::int64_t run = threadIdx.y; run < runs; run += kChains)
       sum += partial[run * cols + col];
   }
@@ -432,10 +432,8 @@ void launch_norm_backward(const NormBackwardArguments& n, Stream stream) {
   a.weight = parameters(n.weight);
   a.mean = n.mean, a.inv = n.inv, a.heads = static_cast<unsigned>(n.heads);
   a.rows = n.x.rows * n.heads, a.cols = n.weight.cols;
-  const bool large = n.mean != nullptr || n.x.dtype == DType::f32;
-  const std::int64_t most = large ? fewer_norm_runs : most_norm_runs;
-  a.run = rows_of_norm_run(a.rows, most);
-  const std::int64_t runs = runs_of_norm(a.rows, most);
+  a.run = rows_of_norm_run(a.rows, most_norm_runs);
+  const std::int64_t runs = runs_of_norm(a.rows, most_norm_runs);
   a.dweight = n.partial, a.dbias = n.partial + runs * a.cols;
   a.means = reinterpret_cast<float2*>(a.dbias + runs * a.cols);
   const bool wide = all_wide(n.x, n.dy, n.add, n.dx, n.weight) && a.cols % group_size == 0;
@@ -467,12 +465,9 @@ void launch_norm_backward(const NormBackwardArguments& n, Stream stream) {
   with_element(n.x.dtype, [&]<class T>(T* type) {
     n.mean != nullptr ? launch(type, std::true_type{}) : launch(type, std::false_type{});
   });
-  const auto fold = [&](const float* partial, float* to) {
-    fold_runs_kernel<<<static_cast<unsigned>(ceil_div(a.cols, kColumns)), dim3(kColumns, kChains),
-                       0, to_cuda(stream)>>>(partial, runs, a.cols, to);
-  };
-  fold(a.dweight, n.dweight);
-  if (n.mean != nullptr) fold(a.dbias, n.dbias);
+  const dim3 grid(static_cast<unsigned>(ceil_div(a.cols, kColumns)), n.mean != nullptr ? 2 : 1);
+  fold_runs_kernel<<<grid, dim3(kColumns, kChains), 0, to_cuda(stream)>>>(n.partial, runs, a.cols,
+                                                                          n.dweight, n.dbias);
   ROSE_LAUNCH_CHECK("norm backward");
 }
 

@@ -23,18 +23,23 @@ std::int64_t blocks_of(std::span<const Matrix> gradients) {
 
 }  // namespace
 
-void adamw(const AdamWParameter& p, [[maybe_unused]] const AdamWStep& step,
-           [[maybe_unused]] const float* scale, [[maybe_unused]] Stream stream) {
+void check_step(const AdamWParameter& p, std::int64_t rows, std::int64_t cols) {
   check_contiguous(p.weight, "weight");
+  check_matrix(p.weight, "weight", rows, cols, p.weight.dtype);
   check_contiguous(p.gradient, "gradient");
-  check_matrix(p.gradient, "gradient", p.weight.rows, p.weight.cols, p.gradient.dtype);
+  check_matrix(p.gradient, "gradient", rows, cols, p.gradient.dtype);
   if (p.copy.data != nullptr) {
     check_contiguous(p.copy, "copy");
-    check_matrix(p.copy, "copy", p.weight.rows, p.weight.cols, DType::bf16);
+    check_matrix(p.copy, "copy", rows, cols, DType::bf16);
     if (p.weight.dtype != DType::f32) bad_argument("copy", "only an f32 weight has one");
   }
   if (p.by_chance && p.weight.dtype != DType::bf16)
     bad_argument("by_chance", "an f32 weight is not rounded");
+}
+
+void adamw(const AdamWParameter& p, [[maybe_unused]] const AdamWStep& step,
+           [[maybe_unused]] const float* scale, [[maybe_unused]] Stream stream) {
+  check_step(p, p.weight.rows, p.weight.cols);
   if (p.weight.empty()) return;
   if (p.first == nullptr || p.second == nullptr) bad_argument("moments", "no memory");
 #ifdef ROSE_HAVE_CUDA

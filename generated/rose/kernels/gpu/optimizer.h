@@ -25,6 +25,9 @@ struct AdamWParameter {
 void adamw(const AdamWParameter& parameter, const AdamWStep& step, const float* scale,
            Stream stream);
 
+/// Throws core::Error naming what does not fit a step of a weight [rows, cols].
+void check_step(const AdamWParameter& parameter, std::int64_t rows, std::int64_t cols);
+
 /// Bytes for gradient_norm over so many gradients' elements (host array).
 std::size_t gradient_norm_workspace(std::span<const Matrix> gradients);
 
