@@ -173,6 +173,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/linear_packed.h
   rose/kernels/gpu/linear_paths.h
   rose/kernels/gpu/linear_small.cu
+  rose/kernels/gpu/muon.cpp
+  rose/kernels/gpu/muon.cu
+  rose/kernels/gpu/muon.h
   rose/kernels/gpu/norm.cpp
   rose/kernels/gpu/norm.cu
   rose/kernels/gpu/norm.h
@@ -214,6 +217,8 @@ set(ROSE_OUTPUTS
   rose/kernels/linear_torch.h
   rose/kernels/logprob.cpp
   rose/kernels/logprob.h
+  rose/kernels/muon.cpp
+  rose/kernels/muon.h
   rose/kernels/norm.cpp
   rose/kernels/norm.h
   rose/kernels/norm_backward.cpp
@@ -685,6 +690,9 @@ set(ROSE_FILES
   rose/kernels/gpu/linear_packed.h
   rose/kernels/gpu/linear_paths.h
   rose/kernels/gpu/linear_small.cu
+  rose/kernels/gpu/muon.cpp
+  rose/kernels/gpu/muon.cu
+  rose/kernels/gpu/muon.h
   rose/kernels/gpu/norm.cpp
   rose/kernels/gpu/norm.cu
   rose/kernels/gpu/norm.h
@@ -726,6 +734,8 @@ set(ROSE_FILES
   rose/kernels/linear_torch.h
   rose/kernels/logprob.cpp
   rose/kernels/logprob.h
+  rose/kernels/muon.cpp
+  rose/kernels/muon.h
   rose/kernels/norm.cpp
   rose/kernels/norm.h
   rose/kernels/norm_backward.cpp
