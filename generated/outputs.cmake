@@ -57,28 +57,54 @@ set(ROSE_OUTPUTS
   rose/core/utf8.h
   rose/infer/admission.cpp
   rose/infer/admission.h
+  rose/infer/automaton.cpp
+  rose/infer/automaton.h
+  rose/infer/byte_grammar.cpp
+  rose/infer/byte_grammar.h
+  rose/infer/char_set.cpp
+  rose/infer/char_set.h
   rose/infer/choose.cpp
   rose/infer/choose.h
   rose/infer/cost.cpp
   rose/infer/cost.h
+  rose/infer/ebnf.cpp
+  rose/infer/ebnf.h
   rose/infer/grammar.h
+  rose/infer/json_number.cpp
+  rose/infer/json_number.h
+  rose/infer/json_schema.cpp
+  rose/infer/json_schema.h
   rose/infer/kv_pool.cpp
   rose/infer/kv_pool.h
+  rose/infer/language.cpp
+  rose/infer/language.h
+  rose/infer/lookup_drafter.cpp
+  rose/infer/lookup_drafter.h
   rose/infer/memory_plan.cpp
   rose/infer/memory_plan.h
   rose/infer/plan.cpp
   rose/infer/prefix_cache.cpp
   rose/infer/prefix_cache.h
+  rose/infer/regex.cpp
+  rose/infer/regex.h
   rose/infer/request.h
   rose/infer/sampling.cpp
   rose/infer/sampling.h
   rose/infer/scheduler.cpp
   rose/infer/scheduler.h
+  rose/infer/speculation.cpp
+  rose/infer/speculation.h
   rose/infer/step.h
   rose/infer/stop_strings.cpp
   rose/infer/stop_strings.h
+  rose/infer/structured.cpp
+  rose/infer/structured.h
   rose/infer/text_stream.cpp
   rose/infer/text_stream.h
+  rose/infer/threads.cpp
+  rose/infer/threads.h
+  rose/infer/token_trie.cpp
+  rose/infer/token_trie.h
   rose/kernels/activation.cpp
   rose/kernels/activation.h
   rose/kernels/activation_backward.cpp
@@ -411,7 +437,10 @@ set(ROSE_CHAPTER_TESTS
   5-inference/07-the-forward-pass-on-a-gpu
   5-inference/09-batch-invariance
   5-inference/10-preemption
+  5-inference/11-speculative-decoding
+  5-inference/13-structured-output
   5-inference/14-streaming-and-stops
+  5-inference/22-patterns-and-schemas
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step
   6-agentic-rl/19-surrogates-and-divergences)
@@ -436,6 +465,7 @@ set(ROSE_BENCHES
   engine-prefill-8k-qwen3-0.6b
   gemm-bf16-shapes
   gemm-fp32-4096
+  grammar-mask-cpu
   numerics-contract
   paged-decode-64x4k
   rmsnorm-backward
@@ -499,6 +529,7 @@ set(ROSE_FILES
   bench/engine-prefill-8k-qwen3-0.6b.cpp
   bench/gemm-bf16-shapes.cpp
   bench/gemm-fp32-4096.cpp
+  bench/grammar-mask-cpu.cpp
   bench/numerics-contract.cpp
   bench/paged-decode-64x4k.cpp
   bench/rmsnorm-backward.cpp
@@ -574,28 +605,54 @@ set(ROSE_FILES
   rose/core/utf8.h
   rose/infer/admission.cpp
   rose/infer/admission.h
+  rose/infer/automaton.cpp
+  rose/infer/automaton.h
+  rose/infer/byte_grammar.cpp
+  rose/infer/byte_grammar.h
+  rose/infer/char_set.cpp
+  rose/infer/char_set.h
   rose/infer/choose.cpp
   rose/infer/choose.h
   rose/infer/cost.cpp
   rose/infer/cost.h
+  rose/infer/ebnf.cpp
+  rose/infer/ebnf.h
   rose/infer/grammar.h
+  rose/infer/json_number.cpp
+  rose/infer/json_number.h
+  rose/infer/json_schema.cpp
+  rose/infer/json_schema.h
   rose/infer/kv_pool.cpp
   rose/infer/kv_pool.h
+  rose/infer/language.cpp
+  rose/infer/language.h
+  rose/infer/lookup_drafter.cpp
+  rose/infer/lookup_drafter.h
   rose/infer/memory_plan.cpp
   rose/infer/memory_plan.h
   rose/infer/plan.cpp
   rose/infer/prefix_cache.cpp
   rose/infer/prefix_cache.h
+  rose/infer/regex.cpp
+  rose/infer/regex.h
   rose/infer/request.h
   rose/infer/sampling.cpp
   rose/infer/sampling.h
   rose/infer/scheduler.cpp
   rose/infer/scheduler.h
+  rose/infer/speculation.cpp
+  rose/infer/speculation.h
   rose/infer/step.h
   rose/infer/stop_strings.cpp
   rose/infer/stop_strings.h
+  rose/infer/structured.cpp
+  rose/infer/structured.h
   rose/infer/text_stream.cpp
   rose/infer/text_stream.h
+  rose/infer/threads.cpp
+  rose/infer/threads.h
+  rose/infer/token_trie.cpp
+  rose/infer/token_trie.h
   rose/kernels/activation.cpp
   rose/kernels/activation.h
   rose/kernels/activation_backward.cpp
@@ -927,7 +984,10 @@ set(ROSE_FILES
   tests/5-inference/07-the-forward-pass-on-a-gpu_test.cpp
   tests/5-inference/09-batch-invariance_test.cpp
   tests/5-inference/10-preemption_test.cpp
+  tests/5-inference/11-speculative-decoding_test.cpp
+  tests/5-inference/13-structured-output_test.cpp
   tests/5-inference/14-streaming-and-stops_test.cpp
+  tests/5-inference/22-patterns-and-schemas_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
   tests/6-agentic-rl/19-surrogates-and-divergences_test.cpp)
