@@ -44,7 +44,8 @@ struct AttentionPlan {
   std::vector<std::int32_t> words;                ///< what the kernels read, in one upload
   std::int64_t rows = 0, splits = 0, merges = 0;  ///< work items
   std::int64_t row_items = 0, split_items = 0, merge_items = 0, lengths = 0;  ///< where in words
-  std::int64_t slots = 0;  ///< partial results between the splits kernel and the merge
+  std::int64_t counters = 0;  ///< and one for each merge: how many of its parts are there
+  std::int64_t slots = 0;     ///< partial results between the splits kernel and the merge
 
   std::size_t plan_bytes() const;       ///< words, rounded up
   std::size_t workspace_bytes() const;  ///< plan and partial results

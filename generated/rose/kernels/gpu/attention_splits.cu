@@ -216,41 +216,13 @@ __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
 template <class T, int D>
 __global__ void __launch_bounds__(32 * kRows) merge_splits(AttentionCall call) {
   const int4 item = __ldg(reinterpret_cast<const int4*>(call.items) + blockIdx.x);
-  const int sequence = item.x;
-  if (sequence < 0) return;
-  const int kv_head = item.y & 0xffff, first_row = item.y >> 16 << 4, slot = item.z,
-            splits = item.w;
-  const Span span(call, sequence);
-  const int group = call.heads / call.kv_heads;
-  const int row = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int r = first_row + row;
+  if (item.x < 0) return;
+  const Span span(call, item.x);
+  const int group = call.heads / call.kv_heads, row = static_cast<int>(threadIdx.x) / 32;
+  const int r = (item.y >> 16 << 4) + row;
   if (r >= span.tokens * group) return;
-  constexpr std::int64_t step = kRows * (D + 2);
-  const float* part = call.partials + slot * step + row * (D + 2);
-  constexpr int words = D / 32;
-  float o[words], max = part[D], sum = part[D + 1];
-  ROSE_UNROLL()
-  for (int i = 0; i < words; ++i) o[i] = part[i * 32 + lane];
-  ROSE_UNROLL(4)
-  for (int s = 1; s < splits; ++s) {
-    part += step;
-    const Merge merge(max, part[D]);
-    max = merge.max;
-    sum = merge(sum, part[D + 1]);
-    ROSE_UNROLL()
-    for (int i = 0; i < words; ++i) o[i] = merge(o[i], part[i * 32 + lane]);
-  }
-  const float scale = inverse(sum);
-  const std::int64_t token = span.first_token + r / group;
-  const int head = kv_head * group + r % group;
-  T* const out = static_cast<T*>(call.out) + token * call.out_stride + head * D;
-  ROSE_UNROLL()
-  for (int i = 0; i < words; ++i) {
-    out[i * 32 + lane] = from_float<T>(o[i] * scale);
-  }
-  if (lane == 0 && call.lse != nullptr) {
-    call.lse[token * call.heads + head] = log_sum_exp(max, sum);
-  }
+  merge_row<T, D>(call, item.z, item.w, row, span.first_token + r / group,
+                  (item.y & 0xffff) * group + r % group);
 }
 
 // Launch the splits, and the merge.
@@ -300,7 +272,6 @@ void launch_merge(const AttentionCall& call, cudaStream_t stream) {
 
 void launch_attention_splits(const AttentionCall& call, void* stream) {
   if (call.dtype == DType::f32) return launch_attention_fp32(call, true, stream);
-  if (launch_attention_pages(call, stream)) return;
   auto* const s = static_cast<cudaStream_t>(stream);
   call.dtype == DType::f16 ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
 }

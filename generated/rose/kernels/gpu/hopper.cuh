@@ -132,14 +132,15 @@ inline bool present() {
 /// Boxes of 128-byte rows, swizzled. Strides in bytes, from the second dimension on. What lies outside arrives as zeros.
 template <std::size_t Rank>
 CUtensorMap tensor_map(CUtensorMapDataType type, const void* data, const cuuint64_t (&sizes)[Rank],
-                       const cuuint64_t (&strides)[Rank - 1], const cuuint32_t (&box)[Rank]) {
+                       const cuuint64_t (&strides)[Rank - 1], const cuuint32_t (&box)[Rank],
+                       CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   CUtensorMap map{};
   cuuint32_t every[Rank];
   for (cuuint32_t& e : every) e = 1;
   const CUresult result =
       tensor_map_encoder()(&map, type, Rank, const_cast<void*>(data), sizes, strides, box, every,
-                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, promotion,
+                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw core::Error(core::Code::internal,
                       "cuTensorMapEncodeTiled: error " + std::to_string(result));
