@@ -1,5 +1,6 @@
 #include "code.h"
 
+#include "api.h"
 #include "diff.h"
 #include "highlight.h"
 #include "html.h"
@@ -44,12 +45,20 @@ std::string place_of(const Book& book, const Chunk& chunk, std::uint32_t part) {
   return book.chapters[chunk.parts.at(part).chapter].page() + "#" + anchor_of(chunk, part);
 }
 
+/// The API's page for what `word` declares in a line.
+std::string_view CodeWriter::documented(const Links& links, std::uint32_t line, std::string_view word) const {
+  return links.chapter != nullptr ? api_.declared_in(*links.chapter, line, word)
+                                  : api_.declared(links.output, line, word);
+}
+
 void CodeWriter::highlighted(std::string& out, std::string_view code, std::string_view language,
                              const Links* links) const {
   if (language.empty()) return escape_to(out, code);
   const std::vector<Token> tokens = lex(code, language);
   std::set<const Name*> linked;
-  std::size_t at = 0;
+  std::set<std::string_view> defined;  // places of the API
+  std::size_t at = 0, counted = 0;
+  std::uint32_t line = links != nullptr ? links->line : 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     Token token = tokens[i];
     escape_to(out, code.substr(at, token.begin - at));
@@ -77,6 +86,13 @@ void CodeWriter::highlighted(std::string& out, std::string_view code, std::strin
       }
     }
     if (token.kind == TokenKind::name && links != nullptr) {
+      for (; counted < token.begin; ++counted) line += code[counted] == '\n' ? 1 : 0;
+      const std::string_view place = documented(*links, line, word);
+      if (!place.empty() && defined.insert(place).second) {
+        out += "<a class=\"d\"" + link(relative(links->page, place), word).substr(2);
+        at = token.end;
+        continue;
+      }
       const char before = token.begin > 0 ? code[token.begin - 1] : ' ';
       const char after = token.end < code.size() ? code[token.end] : ' ';
       const Name* name = names_.find(word, before, after);
@@ -127,19 +143,24 @@ void CodeWriter::body(std::string& out, const Chapter& chapter, const Fence& fen
   const std::string text = body_of(chapter, fence);
   std::size_t at = std::min(text.find_first_not_of('\n'), text.size()), next = 0;
   std::size_t begin = at;  // of the code that has not been written yet
-  for (std::uint32_t line = fence.line + 1 + static_cast<std::uint32_t>(at); at < text.size(); ++line) {
+  std::uint32_t line = fence.line + 1 + static_cast<std::uint32_t>(at), begin_line = line;
+  const auto write = [&](std::string_view code) {
+    Links here = links != nullptr ? *links : Links{};
+    here.line = begin_line;
+    highlighted(out, code, depth == 0 ? fence.language : std::string_view{}, links != nullptr ? &here : nullptr);
+  };
+  for (; at < text.size(); ++line) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     if (next < fence.references.size() && fence.references[next].line == line) {
-      highlighted(out, std::string_view(text).substr(begin, at - begin),
-                  depth == 0 ? fence.language : std::string_view{}, links);
+      write(std::string_view(text).substr(begin, at - begin));
       while (!out.empty() && out.back() == '\n') out.pop_back();
       reference(out, fence.references[next++], std::string_view(text).substr(at, end - at), page, depth);
       begin = end + 1;
+      begin_line = line + 1;
     }
     at = end + 1;
   }
-  if (begin < text.size())
-    highlighted(out, std::string_view(text).substr(begin), depth == 0 ? fence.language : std::string_view{}, links);
+  if (begin < text.size()) write(std::string_view(text).substr(begin));
 }
 
 std::string CodeWriter::caption(const Fence& fence, const std::string& page) const {
@@ -210,7 +231,8 @@ std::string CodeWriter::card(const Chapter& chapter, const Fence& fence) {
   if (fence.id.empty() && fence.title.empty()) return listing(body_of(chapter, fence), fence.language);
   const bool chunk = fence.chunk != Fence::none;
   const std::string anchor = chunk ? anchor_of(book_.chunks[fence.chunk], fence.part) : fence.id;
-  const Links links{page, fence.chunk, &uses_};
+  Links links{page, fence.chunk, &chapter};
+  links.uses = &uses_;
   std::string code;
   body(code, chapter, fence, page, &links, 0);
   std::string out = "<figure class=\"chunk is-" + escaped(fence.role) + "\"";
@@ -238,7 +260,7 @@ std::string CodeWriter::listing(std::string_view body, std::string_view language
 }
 
 std::string CodeWriter::file(const Output& output, std::string_view bytes, std::string_view page) const {
-  const Links links{page, Fence::none, nullptr};
+  Links links{page, Fence::none, nullptr, static_cast<std::uint32_t>(&output - book_.outputs.data())};
   std::string out = "<div class=\"file\">";
   std::uint32_t line = 1;
   std::size_t at = 0;
@@ -252,6 +274,7 @@ std::string CodeWriter::file(const Output& output, std::string_view bytes, std::
     std::string numbers, href;
     if (chunk != nullptr) href = relative(page, place_of(book_, *chunk, run->part));
     const std::size_t begin = at;
+    links.line = line;
     for (; line < last && at < bytes.size(); ++line) {
       const std::string number = std::to_string(line);
       numbers += "<a id=\"L" + number + "\" href=\"" + (href.empty() ? "#L" + number : escaped(href)) + "\">" + number +

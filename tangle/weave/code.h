@@ -11,6 +11,8 @@
 
 namespace weave {
 
+class Api;
+
 /// The page that shows an output as a whole.
 std::string page_of_file(std::string_view path);
 
@@ -22,7 +24,7 @@ std::string place_of(const Book& book, const Chunk& chunk, std::uint32_t part);
 
 class CodeWriter {
  public:
-  CodeWriter(const Book& book, const Names& names) : book_(book), names_(names) {}
+  CodeWriter(const Book& book, const Names& names, const Api& api) : book_(book), names_(names), api_(api) {}
 
   /// A fence of a chapter, as a card when it is a chunk.
   std::string card(const Chapter& chapter, const Fence& fence);
@@ -41,9 +43,13 @@ class CodeWriter {
   struct Links {
     std::string_view page;              ///< null view: no links
     std::uint32_t chunk = Fence::none;  ///< whose own names are not linked
+    const Chapter* chapter = nullptr;   ///< which the code stands in; otherwise it is an output's
+    std::uint32_t output = 0;
+    std::uint32_t line = 0;  ///< of the chapter or the output, on which the code begins
     std::map<const Name*, std::set<std::uint32_t>>* uses = nullptr;
   };
 
+  std::string_view documented(const Links& links, std::uint32_t line, std::string_view word) const;
   void highlighted(std::string& out, std::string_view code, std::string_view language, const Links* links) const;
   void body(std::string& out, const Chapter& chapter, const Fence& fence, const std::string& page, const Links* links,
             int depth) const;
@@ -55,6 +61,7 @@ class CodeWriter {
 
   const Book& book_;
   const Names& names_;
+  const Api& api_;
   std::map<const Name*, std::set<std::uint32_t>> uses_;
 };
 

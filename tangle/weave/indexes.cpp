@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "api.h"
 #include "bench.h"
 #include "claims.h"
 #include "files.h"
@@ -62,7 +63,8 @@ std::string files_page(const Pages& pages, const Book& book) {
   return pages.framed(path, "Files", "Index of files.", main);
 }
 
-std::string names_page(const Pages& pages, const Book& book, const Names& names, const CodeWriter& code) {
+std::string names_page(const Pages& pages, const Book& book, const Names& names, const CodeWriter& code,
+                       const Api& api) {
   const std::string path = "identifiers.html";
   std::map<std::string, std::vector<const Name*>> letters;
   std::size_t count = 0;
@@ -72,8 +74,9 @@ std::string names_page(const Pages& pages, const Book& book, const Names& names,
     letters[std::string(1, initial)].push_back(&name);
     ++count;
   }
-  std::string main = heading(
-      "Identifiers", counted(count, "name", "names") + " that the program declares, with the chunks that use them.");
+  std::string main = heading("Identifiers", counted(count, "name", "names") +
+                                                " that the program declares, with the chunks that use them. What a "
+                                                "name is leads to the API's page about it.");
   main += "<div data-pagefind-body><p class=\"letters\" data-pagefind-ignore>";
   for (const auto& [letter, all] : letters) main += "<a href=\"#letter-" + letter + "\">" + letter + "</a> ";
   main += "</p>";
@@ -83,7 +86,11 @@ std::string names_page(const Pages& pages, const Book& book, const Names& names,
       std::string_view shown = name->qualified;
       if (shown.starts_with("rose::")) shown.remove_prefix(6);
       main += "<li><a href=\"" + escaped(relative(path, place_of(book, book.chunks[name->chunk], name->part))) +
-              "\"><code>" + escaped(shown) + "</code></a> <span class=\"role\">" + name->kind + "</span>";
+              "\"><code>" + escaped(shown) + "</code></a> ";
+      const std::string_view place = api.declared(name->output, name->line, simple_of(*name));
+      main += place.empty()
+                  ? "<span class=\"role\">" + name->kind + "</span>"
+                  : "<a class=\"role\" href=\"" + escaped(relative(path, place)) + "\">" + name->kind + "</a>";
       const auto used = code.uses().find(name);
       if (used != code.uses().end()) {
         std::set<std::uint32_t> where;
@@ -218,11 +225,11 @@ std::string benches_page(const Pages& pages, const Stores& stores) {
 }  // namespace
 
 void add_indexes(Site& site, const Pages& pages, const Book& book, const Stores& stores, const Names& names,
-                 const CodeWriter& code, const std::vector<Page>& chapters) {
+                 const CodeWriter& code, const Api& api, const std::vector<Page>& chapters) {
   site["contents.html"] = pages.contents(chapters);
   site["chunks.html"] = chunks_page(pages, book);
   site["files.html"] = files_page(pages, book);
-  site["identifiers.html"] = names_page(pages, book, names, code);
+  site["identifiers.html"] = names_page(pages, book, names, code, api);
   site["glossary.html"] = glossary_page(pages, book, stores);
   site["benches.html"] = benches_page(pages, stores);
   const std::string roadmap = "roadmap.html";

@@ -10,9 +10,11 @@
 #include <sstream>
 #include <thread>
 
+#include "api.h"
 #include "ast.h"
 #include "cache.h"
 #include "code.h"
+#include "doxygen.h"
 #include "edition.h"
 #include "files.h"
 #include "filter.h"
@@ -85,14 +87,14 @@ void add_assets(Site& site, const std::string& templates) {
 }
 
 void add_files(Site& site, const Options& options, const Pages& pages, const Book& book, const CodeWriter& code,
-               const Linker& linker) {
+               const Api& api, const Linker& linker) {
   for (const Output& output : book.outputs) {
     if (output.kind == "list") continue;
     const std::string path = page_of_file(output.path);
     const std::string bytes = tangle::read_file(options.generated + "/" + output.path).value_or("");
     site[path] = pages.framed(path, output.path, "The file " + output.path,
-                              "<header class=\"head\"><h1 class=\"path\">" + escaped(output.path) + "</h1></header>" +
-                                  code.file(output, bytes, path));
+                              "<header class=\"head\"><h1 class=\"path\">" + escaped(output.path) + "</h1>" +
+                                  api.lead_to(output, path) + "</header>" + code.file(output, bytes, path));
   }
   for (const std::string& file : linker.files()) {
     const std::string path = page_of_source(file);
@@ -153,8 +155,14 @@ int weave(const Options& options) {
   names.read(book, options.generated);
   clock.lap("names");
 
+  const Documented documented =
+      document(book, options.generated, options.settings.templates + "/Doxyfile", options.cache);
+  report_warnings(documented, book, diagnostics);
+  const Api api(book, documented);
+  clock.lap("API");
+
   Linker linker(book, labels);
-  CodeWriter code(book, names);
+  CodeWriter code(book, names, api);
   const Workshop workshop{book, stores, labels, math, linker, code, diagnostics, false};
   std::vector<Page> pages;
   for (std::size_t c = 0; c < trees.size(); ++c)
@@ -184,10 +192,11 @@ int weave(const Options& options) {
   }
   site["index.html"] = frames.home(pages);
   if (options.one_page) site["book.html"] = one_page(book, bodies, "assets/style.css");
-  add_indexes(site, frames, book, stores, names, code, pages);
+  add_indexes(site, frames, book, stores, names, code, api, pages);
   add_about(site, frames, book, stores, options.settings);
+  api.add_pages(site, frames);
   add_bibliography(site, frames, book, stores, pages, works);
-  add_files(site, options, frames, book, code, linker);
+  add_files(site, options, frames, book, code, api, linker);
   add_assets(site, options.settings.templates);
   if (!options.settings.base_url.empty()) site["sitemap.xml"] = sitemap(site, options.settings.base_url);
   site["llms.txt"] = llms_txt(book, options.settings.base_url);

@@ -176,6 +176,10 @@ const Run* run_at(const Output& output, std::uint32_t line) {
   return nullptr;
 }
 
+std::string_view simple_of(const Name& name) {
+  return std::string_view(name.qualified).substr(name.qualified.rfind(':') + 1);
+}
+
 void Names::read(const Book& book, const std::string& folder) {
   std::vector<std::uint32_t> order;
   for (const bool headers : {true, false})
@@ -194,8 +198,7 @@ void Names::read(const Book& book, const std::string& folder) {
         each.chunk = run->chunk;
         each.part = run->part;
       }
-      const std::size_t colon = each.qualified.rfind(':');
-      const std::string simple = colon == std::string::npos ? each.qualified : each.qualified.substr(colon + 1);
+      const std::string simple(simple_of(each));
       names_.emplace(simple, std::move(each));
     }
   }

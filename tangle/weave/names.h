@@ -19,6 +19,9 @@ struct Name {
   std::uint32_t chunk = Fence::none, part = 0;  ///< the chunk that declares it
 };
 
+/// "offset" of "rose::kernels::KvView::offset".
+std::string_view simple_of(const Name& name);
+
 class Names {
  public:
   /// Scans the sources among the book's outputs, headers first.

@@ -80,6 +80,7 @@ std::string Pages::tree(std::string_view path, const Chapter* current, const std
   page("chunks.html", "Chunks");
   page("files.html", "Files");
   page("identifiers.html", "Identifiers");
+  page("api/index.html", "API");
   page("bibliography.html", "Bibliography");
   page("errata.html", "Errata");
   page("cite.html", "How to cite");

@@ -49,7 +49,7 @@ class Pages {
 
 /// Where everything stands: contents, indexes of chunks, files and names, glossary, facts, benches, roadmap.
 void add_indexes(Site& site, const Pages& pages, const Book& book, const Stores& stores, const Names& names,
-                 const CodeWriter& code, const std::vector<Page>& chapters);
+                 const CodeWriter& code, const Api& api, const std::vector<Page>& chapters);
 
 /// The bibliography with its annotations, from what citeproc made of all references.
 void add_bibliography(Site& site, const Pages& pages, const Book& book, const Stores& stores,

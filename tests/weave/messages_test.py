@@ -46,6 +46,7 @@ def render(folder):
 
 @unittest.skipUnless((BIN / "weave").exists(), "weave is not built: make site")
 @unittest.skipUnless(shutil.which("node"), "there is no node")
+@unittest.skipUnless(shutil.which("doxygen"), "there is no doxygen")
 class Messages(unittest.TestCase):
     maxDiff = None
 

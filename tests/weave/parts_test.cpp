@@ -4,10 +4,12 @@
 
 #include "ast.h"
 #include "citations.h"
+#include "comments.h"
 #include "highlight.h"
 #include "html.h"
 #include "json.h"
 #include "names.h"
+#include "xml.h"
 
 namespace weave {
 namespace {
@@ -133,6 +135,49 @@ static void helper(std::vector<int> xs) { if (xs.empty()) return; call(xs); }
 
 TEST(Names, SurviveAnyBytes) {
   rc::check([](const std::string& code) { declarations(code); });
+}
+
+std::string told(std::string_view header) {
+  return for_doxygen(header, [](std::size_t line) { return "line " + std::to_string(line); });
+}
+
+TEST(Comments, StandAboveOrBehindWhatTheySpeakOf) {
+  EXPECT_EQ(told("#pragma once\n// One \\s of <T>, `a<b>`.\nint f();\nint g();\n\nint h();\n"),
+            "#pragma once\n/// One \\\\s of \\<T\\>, `a<b>`.\nint f();\n"
+            "/**  One \\\\s of \\<T\\>, `a<b>`. */ int g();\n\n/** line 6 */ int h();\n");
+  EXPECT_EQ(told("// A heading\n\n/// Own.\nstruct X {\n  int a, b;  // two\n             // more\n"
+                 "  int f() {  // a body\n    // within\n    return 1;\n  }\n};\n"),
+            "// A heading\n\n/// Own.\nstruct X {\n  int a, b;  ///< two\n             ///< more\n"
+            "  int f() {  // a body\n    // within\n    return 1;\n  }\n};\n");
+  EXPECT_EQ(told("namespace n {\nstruct Ahead;\nstruct B {  // x = d q\n};\nint B::f() {}\n}\n"),
+            "namespace n {\nstruct Ahead;\n/**  x = d q */ struct B {  // x = d q\n};\n"
+            "int B::f() {}\n}\n");
+}
+
+TEST(Comments, KeepLinesOfAnyBytes) {
+  rc::check([](const std::string& code) {
+    const std::string out = told(code);
+    RC_ASSERT(std::count(out.begin(), out.end(), '\n') ==
+              std::count(code.begin(), code.end(), '\n'));
+  });
+}
+
+TEST(XmlFiles, AreTreesWithTextAsItStands) {
+  const XmlFile file(
+      "<?xml version='1.0'?>\n<a x=\"1\" y='&lt;'>b<c/> d &amp;<!-- > --><e>f</e></a>\n");
+  EXPECT_EQ(file.root().tag, "a");
+  EXPECT_EQ(file.root().attribute("y"), "&lt;");
+  EXPECT_EQ(file.root().text_of("e"), "f");
+  EXPECT_EQ(file.root().all_text(), "b d &amp;f");
+  EXPECT_EQ(decoded("a &lt; b &amp;amp; &quot;"), "a < b &amp; \"");
+  for (const char* wrong : {"", "a", "<a>", "<a></b>", "<a", "</a>", "<a/><b/>"})
+    EXPECT_THROW(XmlFile{wrong}, std::runtime_error) << wrong;
+  rc::check([](const std::string& bytes) {
+    try {
+      const XmlFile any("<" + bytes + "></" + bytes + ">");
+    } catch (const std::runtime_error&) {
+    }
+  });
 }
 
 TEST(Html, RelativeAddresses) {

@@ -15,13 +15,10 @@
 
 namespace rose::model {
 
-enum class Finish {
-  stop,
-  length,
-  context,
-  cancelled
-};  ///< a stop id; max_tokens; cache full; the callback said so
+/// Why a generation ended: a stop id, max_tokens, a full cache, or the callback said so.
+enum class Finish { stop, length, context, cancelled };
 
+/// How one answer is to be made.
 struct GenerateOptions {
   std::int64_t max_tokens = 256;
   Sampling sampling{};
@@ -29,6 +26,7 @@ struct GenerateOptions {
   bool ignore_stop = false;              ///< run to max_tokens
 };
 
+/// An answer, and what it cost.
 struct Generation {
   std::vector<std::int32_t> ids;  ///< without the stop id
   Finish finish = Finish::length;
