@@ -6,6 +6,7 @@
 What a browser has to judge (contrast, overflow, keyboard) is in tests/site.
 """
 import gzip
+import html
 import html.parser
 import pathlib
 import re
@@ -16,6 +17,7 @@ import urllib.parse
 SCRIPT_LIMIT = 12_000          # bytes, raw
 PAGE_LIMITS = (150, 350)       # kB gzipped on a first visit: median and worst chapter
 DOM_LIMITS = (2000, 6000)      # elements: median and worst chapter
+API_LIMITS = (130, 250)        # kB gzipped on a first visit: median and heaviest page of the API
 FILE_PAGES = ("code", "source")
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 LEFTOVERS = [
@@ -122,6 +124,22 @@ def check_text(page):
             page.error(1, f"a script that is not ours: {source[1]}")
 
 
+def check_api(api, pages, site):
+    """Each page of the API leads to a chapter, and what the tag file promises to other projects is there."""
+    for page in api:
+        there = [(page.path.parent / href.partition("#")[0]).resolve() for _, href in page.links]
+        if page.path.name != "index.html" and not any(path.with_suffix(".md").exists() for path in there):
+            page.error(1, "no link to the chapter that defines any of this")
+    tags = (site / "api" / "rosellm.tag").read_text(encoding="utf-8")
+    promised = re.findall(r"<filename>([^<]*)()</filename>", tags) + re.findall(r"<anchorfile>([^<]*)</anchorfile>\s*<anchor>([^<]*)</anchor>", tags)
+    for name, anchor in promised:
+        there = pages.get(site / "api" / name)
+        if there is None or (anchor and html.unescape(anchor) not in there.ids):
+            errors.append(f"api/rosellm.tag: error: '{name}#{anchor}' is not there")
+    if len(promised) < len(api):
+        errors.append("api/rosellm.tag: error: it names fewer things than there are pages")
+
+
 def weight(page, site):
     """Bytes of a first visit, gzipped: the page, the style, the script, and the faces that the page uses."""
     raw = page.path.read_text(encoding="utf-8")
@@ -149,7 +167,7 @@ def main():
     if not (site / "index.html").exists():
         print(f"{site}: there is no site; run `make site`")
         return 1
-    pages = {path: Page(path, site) for path in sorted(site.rglob("*.html")) if "pagefind" not in path.parts and "api" not in path.relative_to(site).parts[:1]}
+    pages = {path: Page(path, site) for path in sorted(site.rglob("*.html")) if "pagefind" not in path.parts}
     for page in pages.values():
         check_links(page, pages)
         if page.headings != 1:
@@ -160,6 +178,10 @@ def main():
     name = lambda page: str(page.path.relative_to(site))
     limits("kB of a chapter, gzipped, with faces", {name(p): weight(p, site) for p in chapters}, *PAGE_LIMITS)
     limits("elements of a chapter", {name(p): p.elements for p in chapters}, *DOM_LIMITS)
+    api = [page for page in pages.values() if page.path.relative_to(site).parts[0] == "api"]
+    if api:
+        check_api(api, pages, site)
+        limits("kB of a page of the API, gzipped, with faces", {name(p): weight(p, site) for p in api}, *API_LIMITS)
     script = (site / "assets" / "site.js").stat().st_size
     print(f"site: script: {script} bytes")
     if script > SCRIPT_LIMIT:

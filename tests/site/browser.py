@@ -65,10 +65,12 @@ def requests(driver):
 
 
 def pages():
-    """Every page but the views of whole files, of which there is one of each kind."""
+    """Every page but the views of whole files, of which there is one, and of the API the index and the two largest."""
     found = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html"))
     apart = ("code/", "source/", "api/", "pagefind/")
-    return [path for path in found if not path.startswith(apart)] + [path for path in found if path.startswith("code/rose/")][:1]
+    api = sorted((path for path in found if path.startswith("api/rose/")), key=lambda path: -(SITE / path).stat().st_size)
+    return [path for path in found if not path.startswith(apart)] + [path for path in found if path.startswith("code/rose/")][:1] + \
+        [path for path in found if path == "api/index.html"] + api[:2]
 
 
 def chapters():

@@ -79,7 +79,7 @@ class Site(unittest.TestCase):
             self.skipTest("axe-core is not installed")
         # Code, formulas and the entries of long lists look the same everywhere: they are looked at where a page is looked at
         # whole. Of the other chapters the rest is, and in the dark theme some pages stand for all.
-        alike = "{exclude: [['.code'], ['.equation'], ['math'], ['.index > li:nth-child(n+8)'], ['.csl-entry:nth-child(n+8)'], ['.roadmap a:nth-child(n+9)']]}"
+        alike = "{exclude: [['.code'], ['.equation'], ['math'], ['.index > li:nth-child(n+8)'], ['.csl-entry:nth-child(n+8)'], ['.roadmap a:nth-child(n+9)'], ['.headers > :nth-child(n+9)'], ['.members > :nth-child(n+13)']]}"
         chapters = browser.chapters()
         others = [path for path in browser.pages() if path not in chapters]
         dark = {chapters[0], *chapters[1::9], *(path for path in others if not path.startswith("facts/"))}

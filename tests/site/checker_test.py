@@ -10,7 +10,7 @@ CHECKER = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "c
 PAGE = "<!doctype html><html><head><title>x</title></head><body><h1>x</h1>{}</body></html>"
 
 
-def check(body, other="<p id='there'>x</p>"):
+def check(body, other="<p id='there'>x</p>", api=None):
     with tempfile.TemporaryDirectory() as folder:
         site = pathlib.Path(folder)
         (site / "assets").mkdir()
@@ -20,6 +20,10 @@ def check(body, other="<p id='there'>x</p>"):
         (site / "other.html").write_text(PAGE.format(other))
         (site / "other.md").write_text("x")
         (site / "other.html").write_text(PAGE.format(other).replace("<h1>", "<h1 data-pagefind-body>"))
+        if api is not None:
+            (site / "api").mkdir()
+            (site / "api" / "a.h.html").write_text(PAGE.format(api[0]))
+            (site / "api" / "rosellm.tag").write_text(api[1])
         done = subprocess.run([sys.executable, CHECKER, folder], capture_output=True, text=True)
         return done.returncode, done.stdout
 
@@ -46,6 +50,17 @@ class Checker(unittest.TestCase):
                 code, said = check(body)
                 self.assertEqual(code, 1, said)
                 self.assertIn(expected, said)
+
+    def test_the_api(self):
+        for page, tags, expected in (
+            ("<p id='f'><a href='../other.html'>x</a></p>", "<filename>a.h.html</filename><anchorfile>a.h.html</anchorfile><anchor>f</anchor>", None),
+            ("<p id='f'>x</p>", "<filename>a.h.html</filename>", "no link to the chapter"),
+            ("<p id='f'><a href='../other.html'>x</a></p>", "<anchorfile>a.h.html</anchorfile><anchor>g</anchor>", "a.h.html#g"),
+        ):
+            with self.subTest(page=page, tags=tags):
+                code, said = check("<p>x</p>", api=(page, tags))
+                self.assertEqual(code, 0 if expected is None else 1, said)
+                self.assertIn(expected or "", said)
 
 
 if __name__ == "__main__":
