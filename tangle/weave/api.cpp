@@ -113,13 +113,14 @@ bool Api::located(Entity& entity) const {
   return entity.line > 0;
 }
 
-void Api::register_place(const Entity& entity, std::string_view id, bool marked) {
+void Api::register_place(const Entity& entity, std::string_view id, bool member) {
   const Output& output = book_.outputs[entity.output];
   const std::string place = page_of_header(output.path) + "#" + entity.anchor;
   places_.emplace(id, place);
-  if (!marked) return;
+  if (member && entity.kind == "variable") return;  // fields are many, and say themselves what they are
   const Mark mark{split_name(entity.name).second, place};
   by_output_[key_of(entity.output, entity.line)].push_back(mark);
+  if (member) return;
   for (const Run& run : output.runs) {
     if (!run.body || entity.line < run.line || entity.line >= run.line + run.lines) continue;
     const ChunkPart& part = book_.chunks[run.chunk].parts.at(run.part);
@@ -150,7 +151,7 @@ void Api::read(const Xml& compound) {
       type.anchor.erase(0, type.anchor.find("::") + 2);
     std::erase_if(type.anchor, [](char c) { return c == ' '; });
     if (!located(type)) return;
-    register_place(type, id, true);
+    register_place(type, id, false);
   }
   for (const Xml* section : compound.children)
     if (section->tag == "sectiondef")
@@ -171,7 +172,7 @@ void Api::member(const Xml& node, std::string_view scope, Entity* owner) {
   made.scope = scope;
   made.anchor = id.substr(id.rfind("_1") + 2);
   if (!located(made)) return;
-  register_place(made, id, owner == nullptr || made.kind != "variable");  // fields are many and say themselves
+  register_place(made, id, owner != nullptr);
   for (const Xml* value : node.children) {
     if (value->tag != "enumvalue") continue;
     Entity each;
@@ -378,11 +379,23 @@ std::string Api::entity_html(const Entity& entity, std::string_view page, bool h
   out += "<pre class=\"code\"" + (headed ? std::string() : anchor) + "><code>" + declaration(entity, page) +
          "</code></pre>";
   out += description(*entity.node, page);
-  std::string rows, last;
-  for (const Entity& each : entity.members) {
+  std::string rows;
+  for (std::size_t i = 0; i < entity.members.size(); ++i) {
+    const Entity& each = entity.members[i];
     if (is_type(each.kind)) continue;  // has a section of its own
-    const std::string words = description(*each.node, page);
-    rows += "<dt id=\"" + escaped(each.anchor) + "\"><code>" + declaration(each, page) + "</code>" +
+    std::string code = declaration(each, page), words = description(*each.node, page);
+    // Fields that one declaration names stay together; what is said of the last is said of all.
+    const auto continues = [&](const Entity& next) {
+      return each.kind == "variable" && next.kind == each.kind && next.line == each.line &&
+             next.node->text_of("type") == each.node->text_of("type");
+    };
+    for (; i + 1 < entity.members.size() && continues(entity.members[i + 1]); ++i) {
+      const Entity& next = entity.members[i + 1];
+      const std::string shown = declaration(next, page);
+      code += ", <b id=\"" + escaped(next.anchor) + "\"" + shown.substr(shown.find("<b>") + 2);
+      if (words.empty()) words = description(*next.node, page);
+    }
+    rows += "<dt id=\"" + escaped(each.anchor) + "\"><code>" + code + "</code>" +
             (each.line > 0 ? line_link(each, page) : "") + "</dt>";
     if (!words.empty()) rows += "<dd>" + words + "</dd>";
   }

@@ -21,7 +21,8 @@ class Api {
  public:
   Api(const Book& book, const Documented& documented);
 
-  /// Where on the site a name is documented that a line of an output, or of a chapter, declares; empty when it is nowhere.
+  /// Where on the site a name is documented that a line of an output declares, or that a line of a chapter declares outside
+  /// of types; empty when it is nowhere.
   std::string_view declared(std::uint32_t output, std::uint32_t line, std::string_view name) const;
   std::string_view declared_in(const Chapter& chapter, std::uint32_t line, std::string_view name) const;
 
@@ -46,7 +47,7 @@ class Api {
   void read(const Xml& compound);
   void member(const Xml& node, std::string_view scope, Entity* owner);
   bool located(Entity& entity) const;
-  void register_place(const Entity& entity, std::string_view id, bool marked);
+  void register_place(const Entity& entity, std::string_view id, bool member);
   static std::string_view look_up(const Marks& marks, std::uint64_t key, std::string_view name);
 
   std::string header_page(const Pages& pages, std::uint32_t output, const std::vector<Entity>& entities) const;

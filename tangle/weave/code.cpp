@@ -55,8 +55,8 @@ void CodeWriter::highlighted(std::string& out, std::string_view code, std::strin
                              const Links* links) const {
   if (language.empty()) return escape_to(out, code);
   const std::vector<Token> tokens = lex(code, language);
-  std::set<const Name*> linked;
-  std::set<std::string_view> defined;  // places of the API
+  std::set<std::string, std::less<>> own;
+  auto& linked = links != nullptr && links->seen != nullptr ? *links->seen : own;
   std::size_t at = 0, counted = 0;
   std::uint32_t line = links != nullptr ? links->line : 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -88,7 +88,7 @@ void CodeWriter::highlighted(std::string& out, std::string_view code, std::strin
     if (token.kind == TokenKind::name && links != nullptr) {
       for (; counted < token.begin; ++counted) line += code[counted] == '\n' ? 1 : 0;
       const std::string_view place = documented(*links, line, word);
-      if (!place.empty() && defined.insert(place).second) {
+      if (!place.empty() && linked.emplace(place).second) {
         out += "<a class=\"d\"" + link(relative(links->page, place), word).substr(2);
         at = token.end;
         continue;
@@ -98,7 +98,8 @@ void CodeWriter::highlighted(std::string& out, std::string_view code, std::strin
       const Name* name = names_.find(word, before, after);
       if (name != nullptr && name->chunk != links->chunk) {
         if (links->uses != nullptr && links->chunk != Fence::none) (*links->uses)[name].insert(links->chunk);
-        if (linked.insert(name).second) {
+        // A name and not its place: two names of one chunk are each worth a link.
+        if (linked.insert(name->qualified).second) {
           out += link(relative(links->page, place_of(book_, book_.chunks[name->chunk], name->part)), word);
           at = token.end;
           continue;
@@ -233,6 +234,8 @@ std::string CodeWriter::card(const Chapter& chapter, const Fence& fence) {
   const std::string anchor = chunk ? anchor_of(book_.chunks[fence.chunk], fence.part) : fence.id;
   Links links{page, fence.chunk, &chapter};
   links.uses = &uses_;
+  std::set<std::string, std::less<>> seen;
+  links.seen = &seen;
   std::string code;
   body(code, chapter, fence, page, &links, 0);
   std::string out = "<figure class=\"chunk is-" + escaped(fence.role) + "\"";

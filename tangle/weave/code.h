@@ -47,6 +47,8 @@ class CodeWriter {
     std::uint32_t output = 0;
     std::uint32_t line = 0;  ///< of the chapter or the output, on which the code begins
     std::map<const Name*, std::set<std::uint32_t>>* uses = nullptr;
+    std::set<std::string, std::less<>>* seen =
+        nullptr;  ///< places that this code links already; null: each piece for itself
   };
 
   std::string_view documented(const Links& links, std::uint32_t line, std::string_view word) const;
