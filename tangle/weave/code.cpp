@@ -63,7 +63,8 @@ void CodeWriter::highlighted(std::string& out, std::string_view code, std::strin
     Token token = tokens[i];
     escape_to(out, code.substr(at, token.begin - at));
     at = token.begin;
-    const char* element = element_of(token.kind);
+    const bool character = code[token.begin] == '\'' && is_cpp(language);  // too small to need a colour
+    const char* element = character ? nullptr : element_of(token.kind);
     if (element != nullptr) {
       // Neighbours of one kind share an element.
       while (i + 1 < tokens.size() && tokens[i + 1].kind == token.kind && token.kind != TokenKind::string &&
