@@ -146,7 +146,7 @@
     const choose = () => {
       for (const key of Object.keys(inputs)) delete inputs[key];
       sizes.replaceChildren(...Object.entries(operations[what.value].sizes).map(([key, [name, value]]) => {
-        inputs[key] = make('input', { type: 'number', min: '1', step: '1', value, inputmode: 'numeric', 'data-size': key, oninput: update });
+        inputs[key] = make('input', { type: 'number', min: '1', step: '1', value, inputmode: 'numeric', 'data-size': key, oninput: update, onchange: update });
         return field(name, inputs[key]);
       }));
       update();

@@ -56,6 +56,9 @@
     caption.append(copy);
   }
 
+  // A formula too wide for its place scrolls, from the keyboard, too
+  addEventListener('load', () => { for (const box of $$('.equation > div')) if (box.scrollWidth > box.clientWidth) box.tabIndex = 0; });
+
   // Search: the index is loaded with the first key
   const form = $('.search'), field = $('#q'), results = $('#results');
   let engine = null, asked = 0;

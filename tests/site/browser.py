@@ -18,18 +18,36 @@ PHONE = (360, 800)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Files of the site, and answers to POST where the test has some: path to a function of the request's JSON."""
+
+    def __init__(self, *args, answers, **given):
+        self.answers = answers
+        super().__init__(*args, **given)
+
     def log_message(self, *_):
         pass
 
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path not in self.answers:
+            return self.send_error(404)
+        body = json.dumps(self.answers[self.path](asked)).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
 
 @contextlib.contextmanager
-def served():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(SITE)))
+def served(answers=()):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(SITE), answers=dict(answers)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/"
     finally:
         server.shutdown()
+        server.server_close()
 
 
 def chromium(scripts=True):
@@ -37,7 +55,7 @@ def chromium(scripts=True):
     options.binary_location = shutil.which("chromium") or shutil.which("chromium-browser") or ""
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--lang=en"):
         options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     if not scripts:
         options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
@@ -55,13 +73,8 @@ def theme(driver, name):
 
 
 def requests(driver):
-    """The addresses that were asked for since the last call."""
-    asked = []
-    for entry in driver.get_log("performance"):
-        message = json.loads(entry["message"])["message"]
-        if message["method"] == "Network.requestWillBeSent":
-            asked.append(message["params"]["request"]["url"])
-    return asked
+    """The addresses that the page has asked for."""
+    return driver.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
 
 
 def pages():
