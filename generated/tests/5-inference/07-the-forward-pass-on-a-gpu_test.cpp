@@ -232,6 +232,7 @@ std::vector<Config> gpu_variety() {
   Config c = base;
   c.family = Family::gpt2, c.kv_heads = 4, c.norm = NormKind::layernorm;
   c.activation = Activation::gelu_tanh, c.qkv_bias = c.o_bias = c.mlp_bias = c.tied_head = true;
+  c.hidden = c.heads * c.head_dim;
   list.push_back(c);
   c = base, c.family = Family::llama, c.o_bias = c.mlp_bias = c.qkv_bias = true;
   list.push_back(c);
