@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "rose/core/error.h"
 #include "rose/kernels/gpu/elementwise.h"
@@ -13,6 +14,7 @@
 #include "rose/kernels/gpu/kv_cache.h"
 #include "rose/kernels/gpu/norm.h"
 #include "rose/kernels/gpu/rope.h"
+#include "rose/kernels/gpu/token_linear.h"
 #include "rose/model/forward.h"
 #include "rose/model/program.h"
 
@@ -26,7 +28,8 @@ using kernels::gpu::Stream;
 // Describe the products of a model.
 namespace {
 
-constexpr std::int64_t element = 2;  // bytes of a bf16
+constexpr std::int64_t element = 2;   // bytes of a bf16
+constexpr std::int64_t kFewRows = 8;  // up to which products fetch ahead
 
 LinearShape qkv_shape(const Config& c, std::int64_t m) {
   return {.m = m, .n = (c.heads + 2 * c.kv_heads) * c.head_dim, .k = c.hidden, .bias = c.qkv_bias};
@@ -86,6 +89,7 @@ void lay_out(const Config& c, std::int64_t tokens, std::int64_t rows, Pieces& fr
   to.x = from.take(tokens * c.hidden * element);
   to.y = from.take(tokens * c.hidden * element);
   to.normed = from.take(tokens * c.hidden * element);
+  to.other_x = from.take(kFewRows * c.hidden * element);
   to.qkv = from.take(tokens * (qd + 2 * kd) * element);
   to.attended = from.take(tokens * qd * element);
   to.activated = from.take(tokens * c.ffn * element);
@@ -101,7 +105,7 @@ void lay_out(const Config& c, std::int64_t tokens, std::int64_t rows, Pieces& fr
 
 /// The members that lay_out fills, for measuring.
 struct Layout {
-  std::byte *x, *y, *normed, *qkv, *attended, *activated, *last_x, *last_y;
+  std::byte *x, *y, *normed, *other_x, *qkv, *attended, *activated, *last_x, *last_y;
   float *cos, *sin, *inv_freq;
   kernels::gpu::Workspace linear;
 };
@@ -147,7 +151,15 @@ class GpuOperations {
  public:
   GpuOperations(const GpuWeights& weights, const GpuBatch& batch, GpuWorkspace& ws,
                 const Matrix& hidden, Stream stream)
-      : w_(weights), c_(weights.config()), b_(batch), ws_(ws), hidden_(hidden), s_(stream) {}
+      : w_(weights),
+        c_(weights.config()),
+        b_(batch),
+        ws_(ws),
+        hidden_(hidden),
+        s_(stream),
+        few_(goes_ahead()),
+        x_(ws.x),
+        other_x_(ws.other_x) {}
 
   // Embed, and know where each token stands.
   void embed() { kernels::gpu::embedding(b_.ids, w_.embed(), x(), s_); }
@@ -181,12 +193,13 @@ class GpuOperations {
 
   // Attention: each token reads the tokens before it.
   void norm_attention(bool add) {
-    norm(x(), y(), add, layer_->attn_norm, layer_->attn_norm_bias, normed());
+    pending_ = add;
+    if (!few_) norm(x(), y(), add, layer_->attn_norm, layer_->attn_norm_bias, normed());
   }
 
   void project_in() {
-    multiply(qkv_shape(c_, b_.tokens), normed(), layer_->qkv, layer_->qkv_bias,
-             packed(0, c_.heads + 2 * c_.kv_heads));
+    norm_and_multiply(qkv_shape(c_, b_.tokens), layer_->attn_norm, layer_->qkv, layer_->qkv_bias,
+                      packed(0, c_.heads + 2 * c_.kv_heads));
   }
 
   void place_keys() {
@@ -228,12 +241,13 @@ class GpuOperations {
 
   // Feed-forward: each token thinks alone.
   void norm_feed_forward() {
-    norm(x(), y(), true, layer_->ffn_norm, layer_->ffn_norm_bias, normed());
+    pending_ = true;
+    if (!few_) norm(x(), y(), true, layer_->ffn_norm, layer_->ffn_norm_bias, normed());
   }
 
   void widen() {
-    multiply(up_shape(c_, b_.tokens), normed(), layer_->up, layer_->up_bias,
-             rows(ws_.activated, c_.ffn));
+    norm_and_multiply(up_shape(c_, b_.tokens), layer_->ffn_norm, layer_->up, layer_->up_bias,
+                      rows(ws_.activated, c_.ffn));
   }
 
   void narrow() {
@@ -246,7 +260,7 @@ class GpuOperations {
   Matrix rows(std::byte* data, std::int64_t cols) const {
     return {.data = data, .dtype = DType::bf16, .rows = b_.tokens, .cols = cols};
   }
-  Matrix x() const { return rows(ws_.x, c_.hidden); }
+  Matrix x() const { return rows(x_, c_.hidden); }
   Matrix y() const { return rows(ws_.y, c_.hidden); }
   Matrix normed() const { return rows(ws_.normed, c_.hidden); }
   /// Columns of the packed queries, keys and values.
@@ -277,8 +291,34 @@ class GpuOperations {
     }
   }
 
+  // Norm and multiply together, for few tokens.
+  bool goes_ahead() const {
+    using kernels::gpu::token_linear_fits;
+    return c_.norm == NormKind::rmsnorm && b_.tokens <= kFewRows &&
+           token_linear_fits(qkv_shape(c_, b_.tokens)) &&
+           token_linear_fits(out_shape(c_, b_.tokens)) &&
+           token_linear_fits(up_shape(c_, b_.tokens)) &&
+           token_linear_fits(down_shape(c_, b_.tokens));
+  }
+
+  void norm_and_multiply(const LinearShape& shape, const Matrix& norm_weight, const Matrix& weight,
+                         const void* bias, const Matrix& to) {
+    if (!few_) return multiply(shape, normed(), weight, bias, to);
+    kernels::gpu::TokenLinear a{
+        .x = x(), .norm = norm_weight, .eps = c_.norm_eps, .w = weight, .bias = bias, .y = to};
+    if (pending_) {
+      a.add = y();
+      a.sum = rows(other_x_, c_.hidden);
+      std::swap(x_, other_x_);
+    }
+    kernels::gpu::token_linear(shape, a, s_);
+  }
+
   void multiply(const LinearShape& shape, const Matrix& from, const Matrix& weight,
                 const void* bias, const Matrix& to) const {
+    if (few_) {
+      return kernels::gpu::token_linear(shape, {.x = from, .w = weight, .bias = bias, .y = to}, s_);
+    }
     kernels::gpu::linear(ws_.plans(shape), {.x = from, .w = weight, .bias = bias, .y = to},
                          ws_.linear, s_);
   }
@@ -289,6 +329,9 @@ class GpuOperations {
   GpuWorkspace& ws_;
   const Matrix& hidden_;
   Stream s_;
+  bool few_;
+  std::byte *x_, *other_x_;  // the stream, and where it goes next
+  bool pending_ = false;     // y is still to be added
   const GpuLayer* layer_ = nullptr;
   int index_ = 0;
 };

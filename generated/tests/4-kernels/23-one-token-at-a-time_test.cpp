@@ -38,6 +38,8 @@
 #include <variant>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "labs/gpu/gpu_test.h"
 #include "rose/core/error.h"
 #include "rose/kernels/gpu/buffer.h"

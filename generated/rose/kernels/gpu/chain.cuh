@@ -2,6 +2,9 @@
 
 #pragma once
 
+#include <cstddef>
+#include <utility>
+
 #include "rose/kernels/gpu/cuda.cuh"
 
 namespace rose::kernels::gpu {

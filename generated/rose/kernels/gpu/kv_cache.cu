@@ -1,7 +1,7 @@
 // Move rows and pages, sixteen bytes to a thread.
 
 #include "rose/kernels/gpu/attention.cuh"
-#include "rose/kernels/gpu/cuda.cuh"
+#include "rose/kernels/gpu/chain.cuh"
 #include "rose/kernels/gpu/kv_cache.cuh"
 
 namespace rose::kernels::gpu {
@@ -98,6 +98,8 @@ __global__ void __launch_bounds__(kThreads) append_rows(KvCall call) {
   const int heads = call.heads + 2 * kv.kv_heads;  // queries, keys, values
   const std::int64_t unit = blockIdx.x * std::int64_t{kThreads} + threadIdx.x;
   const std::int64_t token = unit / (heads * pieces);
+  allow_next();
+  await_previous();
   if (token >= call.tokens) return;
   const int rest = static_cast<int>(unit % (heads * pieces)), d = rest % pieces * 8;
   int head = rest / pieces;
@@ -176,11 +178,10 @@ void launch_kv_append(const KvCall& call, void* stream) {
   const auto blocks = static_cast<unsigned>(ceil_div(units, kThreads));
   auto* const s = static_cast<cudaStream_t>(stream);
   switch (call.kv.dtype) {
-    case DType::f32: append_rows<float><<<blocks, kThreads, 0, s>>>(call); break;
-    case DType::f16: append_rows<__half><<<blocks, kThreads, 0, s>>>(call); break;
-    default: append_rows<__nv_bfloat16><<<blocks, kThreads, 0, s>>>(call); break;
+    case DType::f32: return launch_early(append_rows<float>, blocks, kThreads, 0, s, call);
+    case DType::f16: return launch_early(append_rows<__half>, blocks, kThreads, 0, s, call);
+    default: return launch_early(append_rows<__nv_bfloat16>, blocks, kThreads, 0, s, call);
   }
-  ROSE_LAUNCH_CHECK("kv_append");
 }
 
 void launch_kv_gather(const KvCall& call, void* stream) {
