@@ -69,6 +69,8 @@ set(ROSE_OUTPUTS
   rose/infer/cost.h
   rose/infer/ebnf.cpp
   rose/infer/ebnf.h
+  rose/infer/gpu_runner.cpp
+  rose/infer/gpu_runner.h
   rose/infer/grammar.h
   rose/infer/json_number.cpp
   rose/infer/json_number.h
@@ -167,6 +169,7 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/attention_wgmma.cu
   rose/kernels/gpu/buffer.cpp
   rose/kernels/gpu/buffer.h
+  rose/kernels/gpu/chain.cuh
   rose/kernels/gpu/cross_entropy.cpp
   rose/kernels/gpu/cross_entropy.cu
   rose/kernels/gpu/cross_entropy.h
@@ -178,6 +181,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/embedding.cu
   rose/kernels/gpu/embedding.h
   rose/kernels/gpu/fp32_products.cuh
+  rose/kernels/gpu/graph.cpp
+  rose/kernels/gpu/graph.cu
+  rose/kernels/gpu/graph.h
   rose/kernels/gpu/group.cuh
   rose/kernels/gpu/hopper.cuh
   rose/kernels/gpu/instruments.cpp
@@ -230,6 +236,12 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/softmax.h
   rose/kernels/gpu/stream.cpp
   rose/kernels/gpu/stream.h
+  rose/kernels/gpu/token_linear.cpp
+  rose/kernels/gpu/token_linear.cu
+  rose/kernels/gpu/token_linear.h
+  rose/kernels/gpu/tokens.cpp
+  rose/kernels/gpu/tokens.cu
+  rose/kernels/gpu/tokens.h
   rose/kernels/gpu/warpgroup.cuh
   rose/kernels/kv_cache.cpp
   rose/kernels/kv_cache.h
@@ -428,6 +440,7 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/20-embeddings-and-rotations
   4-kernels/21-kernels-in-libtorch
   4-kernels/22-optimizer-steps
+  4-kernels/23-one-token-at-a-time
   5-inference/01-what-a-token-costs
   5-inference/02-sampling
   5-inference/03-the-kv-pool
@@ -435,6 +448,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/05-continuous-batching
   5-inference/06-chunked-prefill
   5-inference/07-the-forward-pass-on-a-gpu
+  5-inference/08-cuda-graphs-and-overlapped-scheduling
   5-inference/09-batch-invariance
   5-inference/10-preemption
   5-inference/11-speculative-decoding
@@ -462,6 +476,7 @@ set(ROSE_BENCHES
   cpu-decode-smollm2
   cpu-prefill-smollm2
   cross-entropy
+  engine-bs1-qwen3-0.6b
   engine-prefill-8k-qwen3-0.6b
   gemm-bf16-shapes
   gemm-fp32-4096
@@ -483,6 +498,7 @@ set(ROSE_LINKS_attn-fwd-d64-causal-4k cuda)
 set(ROSE_LINKS_cpu-decode-smollm2 torch)
 set(ROSE_LINKS_cpu-prefill-smollm2 torch)
 set(ROSE_LINKS_cross-entropy cuda)
+set(ROSE_LINKS_engine-bs1-qwen3-0.6b torch cuda)
 set(ROSE_LINKS_engine-prefill-8k-qwen3-0.6b torch cuda)
 set(ROSE_LINKS_gemm-bf16-shapes cuda)
 set(ROSE_LINKS_gemm-fp32-4096 cuda)
@@ -515,7 +531,9 @@ set(ROSE_LINKS_4-kernels/19-one-order-for-every-path cuda)
 set(ROSE_LINKS_4-kernels/20-embeddings-and-rotations cuda)
 set(ROSE_LINKS_4-kernels/21-kernels-in-libtorch torch cuda)
 set(ROSE_LINKS_4-kernels/22-optimizer-steps cuda)
+set(ROSE_LINKS_4-kernels/23-one-token-at-a-time cuda)
 set(ROSE_LINKS_5-inference/07-the-forward-pass-on-a-gpu torch cuda)
+set(ROSE_LINKS_5-inference/08-cuda-graphs-and-overlapped-scheduling torch cuda)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-bwd-d128-causal-8k.cpp
@@ -526,6 +544,7 @@ set(ROSE_FILES
   bench/cpu-decode-smollm2.cpp
   bench/cpu-prefill-smollm2.cpp
   bench/cross-entropy.cpp
+  bench/engine-bs1-qwen3-0.6b.cpp
   bench/engine-prefill-8k-qwen3-0.6b.cpp
   bench/gemm-bf16-shapes.cpp
   bench/gemm-fp32-4096.cpp
@@ -617,6 +636,8 @@ set(ROSE_FILES
   rose/infer/cost.h
   rose/infer/ebnf.cpp
   rose/infer/ebnf.h
+  rose/infer/gpu_runner.cpp
+  rose/infer/gpu_runner.h
   rose/infer/grammar.h
   rose/infer/json_number.cpp
   rose/infer/json_number.h
@@ -715,6 +736,7 @@ set(ROSE_FILES
   rose/kernels/gpu/attention_wgmma.cu
   rose/kernels/gpu/buffer.cpp
   rose/kernels/gpu/buffer.h
+  rose/kernels/gpu/chain.cuh
   rose/kernels/gpu/cross_entropy.cpp
   rose/kernels/gpu/cross_entropy.cu
   rose/kernels/gpu/cross_entropy.h
@@ -726,6 +748,9 @@ set(ROSE_FILES
   rose/kernels/gpu/embedding.cu
   rose/kernels/gpu/embedding.h
   rose/kernels/gpu/fp32_products.cuh
+  rose/kernels/gpu/graph.cpp
+  rose/kernels/gpu/graph.cu
+  rose/kernels/gpu/graph.h
   rose/kernels/gpu/group.cuh
   rose/kernels/gpu/hopper.cuh
   rose/kernels/gpu/instruments.cpp
@@ -778,6 +803,12 @@ set(ROSE_FILES
   rose/kernels/gpu/softmax.h
   rose/kernels/gpu/stream.cpp
   rose/kernels/gpu/stream.h
+  rose/kernels/gpu/token_linear.cpp
+  rose/kernels/gpu/token_linear.cu
+  rose/kernels/gpu/token_linear.h
+  rose/kernels/gpu/tokens.cpp
+  rose/kernels/gpu/tokens.cu
+  rose/kernels/gpu/tokens.h
   rose/kernels/gpu/warpgroup.cuh
   rose/kernels/kv_cache.cpp
   rose/kernels/kv_cache.h
@@ -975,6 +1006,7 @@ set(ROSE_FILES
   tests/4-kernels/20-embeddings-and-rotations_test.cpp
   tests/4-kernels/21-kernels-in-libtorch_test.cpp
   tests/4-kernels/22-optimizer-steps_test.cpp
+  tests/4-kernels/23-one-token-at-a-time_test.cpp
   tests/5-inference/01-what-a-token-costs_test.cpp
   tests/5-inference/02-sampling_test.cpp
   tests/5-inference/03-the-kv-pool_test.cpp
@@ -982,6 +1014,7 @@ set(ROSE_FILES
   tests/5-inference/05-continuous-batching_test.cpp
   tests/5-inference/06-chunked-prefill_test.cpp
   tests/5-inference/07-the-forward-pass-on-a-gpu_test.cpp
+  tests/5-inference/08-cuda-graphs-and-overlapped-scheduling_test.cpp
   tests/5-inference/09-batch-invariance_test.cpp
   tests/5-inference/10-preemption_test.cpp
   tests/5-inference/11-speculative-decoding_test.cpp

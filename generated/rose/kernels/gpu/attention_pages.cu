@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "rose/kernels/gpu/attention_splits.cuh"
-#include "rose/kernels/gpu/cuda.cuh"
+#include "rose/kernels/gpu/chain.cuh"
 #include "rose/kernels/gpu/hopper.cuh"
 #include "rose/kernels/gpu/warpgroup.cuh"
 
@@ -298,6 +298,8 @@ __global__ void __launch_bounds__(kThreads, Blocks)
     barrier_begin(shared.noted, 1);
     hopper::barrier_init_fence();
   }
+  allow_next();
+  await_previous();
   __syncthreads();
   if (threadIdx.x < kComputing) {
     attend_pages(call, shared);
@@ -346,9 +348,8 @@ void launch(const AttentionCall& call, cudaStream_t stream) {
   ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
   const auto blocks = static_cast<unsigned>(
       std::min<std::int64_t>(call.item_count, std::int64_t{Blocks} * processors));
-  kernel<<<blocks, kThreads, bytes, stream>>>(call, describe(call, call.k, RowMajor),
-                                              describe(call, call.v, RowMajor));
-  ROSE_LAUNCH_CHECK("attention");
+  launch_early(kernel, blocks, kThreads, bytes, stream, call, describe(call, call.k, RowMajor),
+               describe(call, call.v, RowMajor));
 }
 
 template <class T>
