@@ -131,7 +131,7 @@ void Scheduler::plan_admissions(StepPlan& plan, Left& left) const {
 
 Admission Scheduler::try_admit(StepPlan& plan, Left& left, Sequence& s) const {
   if (left.tokens == 0 || left.rows < s.seats || left.seats < s.seats) return Admission::full;
-  if (!fits(s.known() + 1)) {
+  if (!fits(s.known())) {
     plan.impossible = &s;
     return Admission::full;
   }
@@ -146,7 +146,7 @@ Admission Scheduler::try_admit(StepPlan& plan, Left& left, Sequence& s) const {
     const auto hits = static_cast<std::int64_t>(plan.hits.size() - begin);
     computed = std::min(hits * size, known - 1);
     const bool copy = computed < hits * size;
-    needed = (known + size) / size - hits + (copy ? 1 : 0);
+    needed = std::min((known + size) / size, pool_->usable()) - hits + (copy ? 1 : 0);
     for (std::size_t i = begin; i < plan.hits.size(); ++i)
       needed += pool_->state(plan.hits[i]) == PageState::cached ? 1 : 0;
   };

@@ -37,18 +37,18 @@ struct Alternative {
 // Something that happened to a choice.
 struct Event {
   std::uint64_t request = 0;  ///< the engine's number for it
-  std::string_view id;        ///< the caller's
+  std::string_view id{};      ///< the caller's
   int choice = 0;
-  std::span<const std::int32_t> tokens;  ///< new ones; the last one may be a stop token
-  std::span<const float> logprobs;       ///< of the tokens, when asked for
-  std::span<const Alternative> top;      ///< [tokens, top_count], likeliest first, when asked for
+  std::span<const std::int32_t> tokens{};  ///< new ones; the last one may be a stop token
+  std::span<const float> logprobs{};       ///< of the tokens, when asked for
+  std::span<const Alternative> top{};      ///< [tokens, top_count], likeliest first, when asked for
   int top_count = 0;
-  bool of_prompt = false;  ///< the tokens are the prompt's; its first token has logprob 0
-  std::string_view text;   ///< valid UTF-8; may be empty, and may belong to earlier tokens
+  bool of_prompt = false;   ///< the tokens are the prompt's; its first token has logprob 0
+  std::string_view text{};  ///< valid UTF-8; may be empty, and may belong to earlier tokens
   std::uint64_t weights_version = 0;   ///< of the weights that computed the tokens
-  std::optional<Finish> finish;        ///< set in the last event of a choice
+  std::optional<Finish> finish{};      ///< set in the last event of a choice
   const core::Error* error = nullptr;  ///< when finish is error
-  Usage usage;
+  Usage usage{};
 };
 
 struct Request {

@@ -47,15 +47,21 @@ void Scheduler::remove(Sequence& s) {
   release_pages(*pool_, s.pages);
 }
 
+void Scheduler::restart(Sequence& s) {
+  remove(s);
+  s.computed = s.published = 0;
+  s.drafts.clear();
+  ++s.preemptions;
+  enqueue(s);
+}
+
+void Scheduler::restart_all() {
+  while (!running_.empty()) restart(*running_.back());
+}
+
 // Do what the plan says.
 void Scheduler::apply(const StepPlan& plan, std::vector<kernels::KvPageCopy>& copies) {
-  for (Sequence* s : plan.preempted) {
-    remove(*s);
-    s->computed = s->published = 0;
-    s->drafts.clear();
-    ++s->preemptions;
-    enqueue(*s);
-  }
+  for (Sequence* s : plan.preempted) restart(*s);
   for (const PlannedAdmission& in : plan.admitted) {
     Sequence& s = *in.sequence;
     for (std::size_t i = in.hits_begin; i < in.hits_end; ++i) pool_->share(plan.hits[i]);

@@ -88,6 +88,9 @@ class Scheduler {
 
   void add(Sequence& sequence);     ///< to the waiting
   void remove(Sequence& sequence);  ///< finished or cancelled: its pages go back
+  void restart(
+      Sequence& sequence);  ///< of a running one: its pages go back, and it waits with its tokens
+  void restart_all();       ///< when the weights have changed; nothing may be in flight
 
   void plan(StepPlan& plan) const;
   /// Does what the plan says, and counts a step as launched if it has rows. Page copies are appended.

@@ -35,7 +35,7 @@ struct StepInput {
 /// What was chosen, row by row of logit_tokens.
 struct StepOutput {
   std::span<const std::int32_t> tokens;   ///< [R]; -1: there was no number to choose by (NaN)
-  std::span<const float> logprobs;        ///< [R], where asked for
+  std::span<const float> logprobs{};      ///< [R], where asked for
   std::span<const std::int32_t> top_ids;  ///< [R, top_stride]
   std::span<const float> top_logprobs;    ///< [R, top_stride]
   std::int64_t top_stride = 0;            ///< the most alternatives that a row of this step wants

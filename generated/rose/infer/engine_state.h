@@ -1,0 +1,118 @@
+// What the engine keeps.
+
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "rose/infer/delivery.h"
+#include "rose/infer/engine.h"
+#include "rose/infer/scheduler.h"
+
+namespace rose::infer {
+
+// One of the answers to a request.
+struct Active;
+
+struct Choice : Sequence {
+  Choice(Active& r, int i, RequestSampler s) : request(&r), index(i), sampler(std::move(s)) {}
+  Active* request;
+  int index;
+  RequestSampler sampler;
+  bool done = false;
+  std::int64_t told = 0;          ///< the last position of the prompt that was reported
+  std::uint64_t last_launch = 0;  ///< the launch that chose its newest token,
+  std::int32_t last_row = 0;      ///< and the row of logits there
+};
+
+/// A request that has been accepted.
+struct Active {
+  Engine::Handle handle = 0;
+  Request request;
+  std::shared_ptr<const Sampling> sampling;
+  std::vector<std::unique_ptr<Choice>> choices;
+  std::size_t open = 0;  ///< choices that are not done
+  Listener listener;     ///< the delivery's half
+};
+
+// A step on its way.
+struct Launch {
+  std::vector<PlannedRow> rows;
+  std::vector<std::int32_t> first_logit;  ///< of each row
+  std::uint64_t weights_version = 0;
+};
+
+struct Engine::State {
+  State(std::unique_ptr<Runner> r, const EngineOptions& o, std::optional<text::Tokenizer> t);
+  // What a step consists of.
+  std::shared_ptr<Active> accept(Request request, std::uint64_t number);
+  void refuse_unanswerable(const Request& request) const;
+  bool step();
+  void take_mail();
+  void guess();
+  bool launch();  ///< false when the plan had nothing to run
+  void build(Launch& launch);
+  void add_row(const PlannedRow& row, Launch& launch);
+  void add_logits(const PlannedRow& row, std::int32_t begin);
+  void complete();
+  void take_row(const PlannedRow& row, std::int32_t logit, const StepOutput& out,
+                std::uint64_t version);
+  void take_prompt(Choice& choice, const PlannedRow& row, std::int32_t logit, const StepOutput& out,
+                   std::uint64_t version);
+  void take_tokens(Choice& choice, std::span<const std::int32_t> chosen, std::int32_t logit,
+                   const StepOutput& out, std::uint64_t version);
+  std::optional<Finish> reason(const Choice& choice, std::int32_t token, std::int64_t length) const;
+  void end(Choice& choice, Finish finish, std::shared_ptr<const core::Error> error = nullptr);
+  void end_all(Active& request, Finish finish, const std::shared_ptr<const core::Error>& error);
+  void fail_engine(const std::exception& error);
+  void settle();  ///< completes every step in flight
+  bool idle();
+  // What belongs to which thread.
+  EngineOptions options;
+  std::unique_ptr<Runner> runner;
+  std::optional<text::Tokenizer> tokenizer;
+  std::vector<std::int32_t> eos;
+  KvPool pool;
+  PrefixCache cache;
+  SchedulerLimits limits;
+  Scheduler scheduler;
+  bool overlap = false;
+
+  struct Message {
+    std::shared_ptr<Active> submit;  ///< or, without one,
+    Engine::Handle handle = 0;       ///< end
+    int choice = -1;                 ///< this choice, or all: -1
+    Finish finish = Finish::cancelled;
+  };
+  std::mutex inbox_mutex;
+  std::vector<Message> inbox;
+  std::condition_variable inbox_filled;
+  std::uint64_t submitted = 0;
+  std::size_t in_queue = 0;  ///< submitted and not yet running, as far as the inbox knows
+  bool draining = false, stopping = false;
+  std::atomic<bool> failed{false};
+
+  std::mutex step_mutex;         ///< held by a step, and by control between steps
+  std::atomic<int> controls{0};  ///< that want it
+  std::vector<Message> mail;     ///< the inbox, taken out
+  std::unordered_map<Engine::Handle, std::shared_ptr<Active>> active;
+  std::vector<std::shared_ptr<Active>> leaving;  ///< finished, perhaps still in flight
+  std::uint64_t numbers = 0, launches = 0;
+  StepPlan plan;
+  std::vector<Launch>
+      in_flight;  ///< the oldest first; two at most, so a deque's blocks would only cost
+  std::vector<Launch> spare;
+  std::vector<kernels::KvPageCopy> copies;
+  std::vector<std::int32_t> ids, positions, offsets, table, logit_tokens;
+  std::vector<RowSampling> sampling;
+  Statistics statistics;
+  Delivery delivery;
+  std::thread loop;
+};
+
+}  // namespace rose::infer

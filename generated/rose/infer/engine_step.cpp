@@ -1,0 +1,218 @@
+// Take one step.
+
+#include <algorithm>
+
+#include "rose/core/error.h"
+#include "rose/infer/engine_state.h"
+#include "rose/model/weights.h"
+
+#include <fmt/format.h>
+
+namespace rose::infer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+// Plan, launch, take in.
+bool Engine::State::step() {
+  const auto start = Clock::now();
+  take_mail();
+  if (failed) {
+    fail_engine(
+        core::Error(core::Code::internal, "the device has failed; the engine must be restarted")
+            .in("engine"));
+    delivery.send();
+    return false;
+  }
+  try {
+    const bool launched = launch();
+    const std::size_t depth = overlap ? 1 : 0;
+    if (launched || !in_flight.empty()) {
+      while (in_flight.size() > (launched ? depth : 0)) complete();
+    }
+    std::erase_if(leaving, [](const auto& request) {
+      return std::ranges::all_of(request->choices, [](const auto& c) { return c->in_flight == 0; });
+    });
+    statistics.step_seconds += since(start);
+    delivery.send();
+    return launched || !idle();
+  } catch (const std::exception& error) {
+    fail_engine(error);
+    delivery.send();
+    return false;
+  }
+}
+
+bool Engine::State::idle() {
+  const std::scoped_lock lock(inbox_mutex);
+  return active.empty() && inbox.empty();
+}
+
+// Empty the inbox.
+void Engine::State::take_mail() {
+  {
+    const std::scoped_lock lock(inbox_mutex);
+    mail.swap(inbox);
+    in_queue = scheduler.waiting().size();
+    for (const Message& m : mail) in_queue += m.submit != nullptr ? 1 : 0;
+  }
+  for (Message& m : mail) {
+    if (m.submit != nullptr) {
+      Active& request = *m.submit;
+      for (const auto& choice : request.choices) choice->number = numbers++;
+      Choice& first = *request.choices.front();
+      first.root =
+          cache.root(runner->weights()->version(), request.request.adapter, request.request.salt);
+      active.emplace(request.handle, std::move(m.submit));
+      scheduler.add(first);
+      continue;
+    }
+    const auto at = active.find(m.handle);
+    if (at == active.end()) continue;
+    Active& request = *at->second;
+    if (m.choice < 0)
+      end_all(request, m.finish, nullptr);
+    else if (Choice& c = *request.choices[static_cast<std::size_t>(m.choice)]; !c.done)
+      end(c, m.finish);
+  }
+  mail.clear();
+}
+
+// Make a plan that does something.
+bool Engine::State::launch() {
+  guess();
+  scheduler.plan(plan);
+  while (!in_flight.empty() &&
+         (plan.short_of_pages || (plan.rows.empty() && plan.impossible == nullptr))) {
+    complete();
+    guess();
+    scheduler.plan(plan);
+  }
+  if (plan.impossible != nullptr) {
+    auto& choice = static_cast<Choice&>(*plan.impossible);
+    const auto error = std::make_shared<const core::Error>(
+        core::Error(core::Code::resource_exhausted,
+                    fmt::format("{} tokens need more keys and values than the {} pages hold",
+                                choice.tokens.size(), pool.usable()))
+            .in("request"));
+    if (choice.seats > 1)
+      end_all(*choice.request, Finish::error, error);
+    else
+      end(choice, Finish::error, error);
+    return false;
+  }
+  if (plan.rows.empty() && plan.preempted.empty()) {
+    if (!scheduler.running().empty() || !scheduler.waiting().empty())
+      throw core::Error(core::Code::internal, "a step did nothing although requests wait")
+          .in("scheduler");
+    return false;
+  }
+  copies.clear();
+  scheduler.apply(plan, copies);
+  statistics.preemptions += static_cast<std::int64_t>(plan.preempted.size());
+  if (plan.rows.empty()) return true;
+  if (spare.empty()) spare.emplace_back();
+  Launch next = std::move(spare.back());
+  spare.pop_back();
+  build(next);
+  const auto start = Clock::now();
+  const auto rows = static_cast<std::int64_t>(plan.rows.size());
+  const std::int64_t stride = rows > 0 ? static_cast<std::int64_t>(table.size()) / rows : 0;
+  runner->launch({ids, positions, offsets, table, stride, copies, logit_tokens, sampling});
+  statistics.runner_seconds += since(start);
+  ++launches, ++statistics.steps;
+  in_flight.push_back(std::move(next));
+  return true;
+}
+
+void Engine::State::guess() {
+  if (options.drafter == nullptr) return;
+  for (Sequence* s : scheduler.running()) {
+    if (s->awaited > 0 || s->pending() != 1 || !s->drafts.empty()) continue;
+    const std::int64_t room = std::min<std::int64_t>(options.drafts, s->limit - s->known() - 1);
+    if (room > 0) options.drafter->draft(s->tokens, static_cast<int>(room), s->drafts);
+    if (static_cast<std::int64_t>(s->drafts.size()) > std::max<std::int64_t>(room, 0))
+      s->drafts.resize(static_cast<std::size_t>(std::max<std::int64_t>(room, 0)));
+  }
+}
+
+// Pack the rows.
+void Engine::State::build(Launch& next) {
+  ids.clear(), positions.clear(), logit_tokens.clear(), sampling.clear(), next.first_logit.clear();
+  offsets.assign(1, 0);
+  next.rows.assign(plan.rows.begin(), plan.rows.end());
+  next.weights_version = runner->weights()->version();
+  std::size_t stride = 1;
+  for (const PlannedRow& row : plan.rows) stride = std::max(stride, row.sequence->pages.size());
+  table.assign(stride * plan.rows.size(), 0);
+  auto to = table.begin();
+  for (const PlannedRow& row : plan.rows) {
+    std::ranges::copy(row.sequence->pages, to);
+    to += static_cast<std::ptrdiff_t>(stride);
+    add_row(row, next);
+  }
+}
+
+void Engine::State::add_row(const PlannedRow& row, Launch& next) {
+  auto& choice = static_cast<Choice&>(*row.sequence);
+  const auto begin = static_cast<std::int32_t>(ids.size());
+  const auto known = static_cast<std::int64_t>(choice.tokens.size());
+  const bool promised = choice.awaited > (row.choices > 0 ? 1 : 0);
+  for (std::int64_t p = row.first; p < row.first + row.count; ++p) {
+    std::int32_t id = 0;
+    if (p < known) {
+      id = choice.tokens[static_cast<std::size_t>(p)];
+    } else if (promised) {
+      if (choice.last_launch != launches)
+        throw core::Error(core::Code::internal, "a promised token is not from the launch before")
+            .in("engine");
+      id = -(choice.last_row + 1);
+    } else {
+      id = choice.drafts[static_cast<std::size_t>(p - known)];
+    }
+    ids.push_back(id);
+    positions.push_back(static_cast<std::int32_t>(p));
+  }
+  offsets.push_back(static_cast<std::int32_t>(ids.size()));
+  next.first_logit.push_back(static_cast<std::int32_t>(logit_tokens.size()));
+  add_logits(row, begin);
+  statistics.drafted += row.drafts;
+  if (row.first < choice.prompt || row.count > 1 + row.drafts)
+    statistics.prompt_tokens += row.count;
+}
+
+// Say which logits are wanted, and how they are read.
+void Engine::State::add_logits(const PlannedRow& row, std::int32_t begin) {
+  auto& choice = static_cast<Choice&>(*row.sequence);
+  for (std::int32_t i = 0; i < row.logits - row.choices; ++i) {
+    logit_tokens.push_back(begin + i);
+    RowSampling given;
+    given.given = choice.tokens[static_cast<std::size_t>(row.first + i + 1)];
+    given.logprobs = choice.request->sampling->prompt_logprobs;
+    sampling.push_back(given);
+  }
+  if (row.choices == 0) return;
+  choice.last_launch = launches + 1;
+  choice.last_row = static_cast<std::int32_t>(logit_tokens.size());
+  const std::int64_t position = row.first + row.count - row.drafts;
+  const std::span<const std::int32_t> drafts(choice.drafts);
+  for (std::int32_t i = 0; i < row.choices; ++i) {
+    if (choice.seats > 1) {
+      logit_tokens.push_back(begin + row.count - 1);
+      sampling.push_back(
+          choice.request->choices[static_cast<std::size_t>(i)]->sampler.row(position));
+    } else {
+      logit_tokens.push_back(begin + row.count - 1 - row.drafts + i);
+      sampling.push_back(
+          choice.sampler.row(position + i, drafts.first(static_cast<std::size_t>(i))));
+    }
+  }
+}
+
+}  // namespace rose::infer

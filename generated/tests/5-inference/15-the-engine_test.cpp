@@ -1,0 +1,534 @@
+// Tests of the chapter "The engine".
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "labs/counting/allocations.h"
+#include "rose/core/error.h"
+#include "rose/core/rng.h"
+#include "rose/infer/cpu_runner.h"
+#include "rose/infer/delivery.h"
+#include "rose/infer/drafter.h"
+#include "rose/infer/engine.h"
+#include "rose/infer/engine_state.h"
+#include "rose/kernels/logprob.h"
+#include "rose/model/forward.h"
+
+namespace rose::infer {
+namespace {
+
+// A small model, the slow way, and a listener.
+std::shared_ptr<model::WeightSet> little(std::uint64_t seed = 3) {
+  model::Config c;
+  c.vocab_size = 61, c.layers = 2, c.heads = 4, c.kv_heads = 2, c.head_dim = 8, c.hidden = 32;
+  c.ffn = 48, c.max_positions = 400;
+  auto weights = model::random_weights(c, seed);
+  for (const model::Parameter& p : weights->parameters())
+    for (float& x : p.f32()) x *= p.shape.size() == 2 ? 8.0f : 1.0f;
+  weights->set_version(seed);
+  return weights;
+}
+
+struct Heard {
+  std::vector<std::int32_t> tokens, prompt;
+  std::vector<float> logprobs, prompt_logprobs;
+  std::vector<std::int32_t> top;
+  std::vector<std::uint64_t> versions;
+  std::optional<Finish> finish;
+  std::string error;
+  Usage usage;
+  int ends = 0;
+  bool operator==(const Heard& o) const {
+    return tokens == o.tokens && logprobs == o.logprobs && top == o.top && finish == o.finish;
+  }
+};
+
+/// What each choice of a request was told. Outlives the engine.
+using Ears = std::shared_ptr<std::vector<Heard>>;
+Ears listen(Request& request) {
+  auto ears = std::make_shared<std::vector<Heard>>(
+      static_cast<std::size_t>(std::max(request.sampling.n, 1)));
+  request.on_event = [ears](const Event& e) {
+    Heard& h = (*ears)[static_cast<std::size_t>(e.choice)];
+    h.ends += e.finish ? 1 : 0;
+    auto& tokens = e.of_prompt ? h.prompt : h.tokens;
+    auto& logprobs = e.of_prompt ? h.prompt_logprobs : h.logprobs;
+    tokens.insert(tokens.end(), e.tokens.begin(), e.tokens.end());
+    logprobs.insert(logprobs.end(), e.logprobs.begin(), e.logprobs.end());
+    for (const Alternative& a : e.top) h.top.push_back(a.token);
+    if (!e.tokens.empty() && !e.of_prompt) h.versions.push_back(e.weights_version);
+    h.finish = e.finish;
+    if (e.error != nullptr) h.error = e.error->what();
+    h.usage = e.usage;
+  };
+  return ears;
+}
+
+// The slow way.
+Request make(std::vector<std::int32_t> prompt, float temperature = 0.9f, std::int64_t tokens = 12) {
+  Request r;
+  r.prompt = std::move(prompt);
+  r.sampling.temperature = temperature;
+  r.sampling.seed = 42;
+  r.sampling.max_tokens = tokens;
+  r.sampling.ignore_eos = true;
+  r.sampling.logprobs = 3;
+  return r;
+}
+
+std::vector<std::int32_t> random_prompt(core::Rng& rng, std::size_t length) {
+  std::vector<std::int32_t> prompt(length);
+  for (auto& id : prompt) id = static_cast<std::int32_t>(rng.below(61));
+  return prompt;
+}
+
+Heard slow_way(const model::WeightSet& weights, const Request& r) {
+  model::Workspace ws(weights.config());
+  std::vector<std::int32_t> ids = r.prompt;
+  std::vector<std::pair<float, std::int32_t>> scratch;
+  Heard h;
+  while (static_cast<std::int64_t>(h.tokens.size()) < r.sampling.max_tokens) {
+    std::vector<std::int32_t> positions(ids.size());
+    std::iota(positions.begin(), positions.end(), 0);
+    std::vector<float> hidden(ids.size() * 32), row(61);
+    const std::vector<std::int32_t> offsets{0, static_cast<std::int32_t>(ids.size())};
+    model::forward(weights, {ids, positions, offsets}, nullptr, nullptr, ws, hidden);
+    model::logits(weights, std::span(hidden).last(32), 1, ws, row);
+    const kernels::SamplingParams params{
+        .temperature = r.sampling.temperature, .seed = *r.sampling.seed, .position = ids.size()};
+    const std::int32_t token = kernels::sample(row, params, scratch).token;
+    float logprob = 0.0f;
+    kernels::token_logprob(row, 1, {&token, 1}, {&logprob, 1}, {}, ws.pool());
+    ids.push_back(token);
+    h.tokens.push_back(token);
+    h.logprobs.push_back(logprob);
+  }
+  return h;
+}
+
+// Answer as the slow way does, bit for bit.
+Heard alone(std::shared_ptr<const model::WeightSet> weights, Request request,
+            CpuRunnerOptions runner = {.max_sequences = 8, .poison = true},
+            EngineOptions options = {}) {
+  Engine engine(make_cpu_runner(std::move(weights), runner), options);
+  const Ears ears = listen(request);
+  engine.submit(std::move(request));
+  engine.run();
+  return ears->at(0);
+}
+
+TEST(Engine, AnswersAsTheSlowWayDoes) {
+  const auto weights = little();
+  core::Rng rng(1);
+  for (const float temperature : {0.0f, 0.9f}) {
+    for (const std::size_t length : {std::size_t{1}, std::size_t{16}, std::size_t{50}}) {
+      const Request request = make(random_prompt(rng, length), temperature);
+      const Heard slow = slow_way(*weights, request), fast = alone(weights, request);
+      EXPECT_EQ(fast.tokens, slow.tokens);
+      EXPECT_EQ(fast.logprobs, slow.logprobs);
+      EXPECT_EQ(fast.top.size(), 36u);
+      EXPECT_EQ(fast.finish, Finish::length);
+      EXPECT_EQ(fast.usage.completion, 12);
+      EXPECT_EQ(fast.ends, 1);
+    }
+  }
+}
+
+// The same bits, however they were computed.
+struct Guesser final : Drafter {
+  std::vector<std::int32_t> truth;  // prompt and answer
+  int wrong_every = 3;
+  void draft(std::span<const std::int32_t> text, int most,
+             std::vector<std::int32_t>& out) override {
+    for (std::size_t i = text.size();
+         out.size() < static_cast<std::size_t>(most) && i < truth.size(); ++i)
+      out.push_back(static_cast<int>(i) % wrong_every == 0 ? 7 : truth[i]);
+  }
+};
+
+TEST(Engine, AnswersDoNotDependOnHowTheyWereComputed) {
+  const auto weights = little();
+  core::Rng rng(2);
+  Request request = make(random_prompt(rng, 45));
+  const Heard plain = alone(weights, request);
+  CpuRunnerOptions cpu{.max_sequences = 8, .poison = true};
+  for (std::int64_t chunk = 1; chunk <= 46; ++chunk)
+    ASSERT_EQ(alone(weights, request, cpu, {.max_chunk = chunk}), plain) << chunk;
+  for (const int page : {1, 4, 64}) {
+    cpu.page_size = page;
+    ASSERT_EQ(alone(weights, request, cpu), plain) << page;
+  }
+  cpu.page_size = 16;
+  ASSERT_EQ(alone(weights, request, cpu, {.overlap = true}), plain);
+  ASSERT_EQ(alone(weights, request, cpu, {.max_chunk = 7, .overlap = true}), plain);
+  auto guesser = std::make_shared<Guesser>();
+  guesser->truth = request.prompt;
+  guesser->truth.insert(guesser->truth.end(), plain.tokens.begin(), plain.tokens.end());
+  for (guesser->wrong_every = 1; guesser->wrong_every <= 40; guesser->wrong_every += 3)
+    ASSERT_EQ(alone(weights, request, cpu, {.drafter = guesser}), plain) << guesser->wrong_every;
+
+  Engine engine(make_cpu_runner(weights, cpu), {.overlap = true});
+  for (int warm = 0; warm < 2; ++warm) {
+    Request again = request;
+    const Ears ears = listen(again);
+    engine.submit(std::move(again));
+    engine.run();
+    EXPECT_EQ(ears->at(0), plain);
+    EXPECT_EQ(ears->at(0).usage.cached, warm * 32);
+  }
+  Request again = request;
+  const Ears ears = listen(again);
+  engine.submit(std::move(again));
+  while (engine.step())
+    engine.control().update_weights(weights);  // back to the queue, cache forgotten
+  engine.flush();
+  EXPECT_EQ(ears->at(0), plain) << "computed again at every step";
+  EXPECT_GT(engine.control().statistics().runner_seconds, 0.0);
+}
+
+// A thousand copies amid random traffic have one answer.
+TEST(Engine, AThousandCopiesHaveOneAnswer) {
+  const auto weights = little();
+  core::Rng rng(9);
+  const Request original = make(random_prompt(rng, 21), 0.8f, 8);
+  const Heard plain = alone(weights, original);
+  Engine engine(
+      make_cpu_runner(
+          weights,
+          {.max_tokens = 48, .max_sequences = 12, .page_size = 4, .pages = 40, .poison = true}),
+      {.policy = AdmissionPolicy::pack, .overlap = true});
+  std::vector<Ears> copies;
+  for (int i = 0; i < 1'000; ++i) {
+    Request copy = original;
+    copies.push_back(listen(copy));
+    engine.submit(std::move(copy));
+    if (i % 2 == 0) {
+      Request other = make(random_prompt(rng, 1 + rng.below(60)), 1.0f, 1 + rng.below(20));
+      other.sampling.seed = rng.next64();
+      if (rng.below(3) == 0)
+        std::ranges::copy_n(original.prompt.begin(),
+                            std::min<std::ptrdiff_t>(16, std::ssize(other.prompt)),
+                            other.prompt.begin());
+      if (rng.below(4) == 0) other.sampling.n = 3;
+      if (rng.below(4) == 0) other.sampling.presence_penalty = 0.5f;
+      const auto handle = engine.submit(std::move(other));
+      if (rng.below(5) == 0) engine.cancel(handle);
+    }
+    engine.step();
+  }
+  engine.run();
+  for (const Ears& ears : copies) ASSERT_EQ(ears->at(0), plain);
+  const Statistics s = engine.control().statistics();
+  EXPECT_GT(s.preemptions, 20);
+  EXPECT_GT(s.prefix.tokens_found, 1'000);
+  EXPECT_EQ(s.pages.referenced + s.pages.in_flight, 0);
+}
+
+// Four answers to one prompt, computed once.
+TEST(Engine, SeveralAnswersShareTheirPrompt) {
+  const auto weights = little();
+  core::Rng rng(4);
+  Request request = make(random_prompt(rng, 37));
+  request.sampling.n = 4;
+  const auto ask = [&](EngineOptions options, CpuRunnerOptions cpu) {
+    Engine engine(make_cpu_runner(weights, cpu), options);
+    Request r = request;
+    const Ears ears = listen(r);
+    engine.submit(std::move(r));
+    engine.run();
+    EXPECT_EQ(engine.control().statistics().pages.referenced, 0);
+    const std::int64_t computed = engine.control().statistics().prompt_tokens;
+    EXPECT_TRUE(options.max_chunk > 0 || computed == 37) << computed;
+    return *ears;
+  };
+  const std::vector<Heard> all = ask({}, {.max_sequences = 8, .poison = true});
+  std::set<std::vector<std::int32_t>> distinct;
+  for (const Heard& h : all) distinct.insert(h.tokens);
+  EXPECT_EQ(distinct.size(), 4u);
+  Request one = request;
+  one.sampling.n = 1;
+  EXPECT_EQ(all[0], alone(weights, one)) << "the first choice has the request's seed";
+  EXPECT_EQ(
+      ask({.max_chunk = 5, .overlap = true}, {.max_sequences = 4, .page_size = 8, .poison = true}),
+      all);
+  // A pool in which four cannot grow together: choices are preempted and computed again, each from its own tokens.
+  EXPECT_EQ(
+      ask({.max_chunk = 50}, {.max_sequences = 4, .page_size = 8, .pages = 9, .poison = true}),
+      all);
+}
+
+// Refuse by name, fail alone.
+TEST(Engine, BadRequestsAreRefusedByNameAndHarmNobody) {
+  const auto weights = little();
+  core::Rng rng(6);
+  Engine engine(make_cpu_runner(
+      weights,
+      {.max_sequences = 4, .positions = 100, .page_size = 4, .pages = 12, .poison = true}));
+  Request good = make(random_prompt(rng, 9));
+  const Heard plain = alone(weights, good);
+  const Ears ears = listen(good);
+  engine.submit(std::move(good));
+  engine.step();
+  const auto complaint = [&](auto&& change) {
+    Request r = make({1, 2, 3});
+    change(r);
+    try {
+      engine.submit(r);
+    } catch (const core::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(complaint([](Request& r) { r.prompt.clear(); }),
+              HasSubstr("prompt: there is nothing"));
+  EXPECT_THAT(complaint([](Request& r) { r.prompt.assign(100, 1); }),
+              HasSubstr("no room for an answer"));
+  EXPECT_THAT(complaint([](Request& r) { r.prompt.assign(60, 1); }),
+              HasSubstr("more keys and values than the 12 pages"));
+  EXPECT_THAT(complaint([](Request& r) { r.prompt[1] = 61; }), HasSubstr("61 is outside"));
+  EXPECT_THAT(complaint([](Request& r) { r.prompt[1] = -1; }), HasSubstr("-1 is outside"));
+  EXPECT_THAT(complaint([](Request& r) { r.sampling.max_tokens = 0; }), HasSubstr("max_tokens"));
+  EXPECT_THAT(complaint([](Request& r) { r.sampling.n = 5; }), HasSubstr("5 answers at once"));
+  EXPECT_THAT(complaint([](Request& r) { r.sampling.top_p = 0.0f; }), HasSubstr("top_p"));
+  EXPECT_THAT(complaint([](Request& r) { r.adapter = "x"; }), HasSubstr("adapter"));
+  Request large = make(random_prompt(rng, 40), 0.9f, 50);  // outgrows the pool
+  const Ears large_ears = listen(large);
+  engine.submit(std::move(large));
+  engine.run();
+  EXPECT_EQ(ears->at(0), plain);
+  EXPECT_EQ(large_ears->at(0).finish, Finish::error);
+  EXPECT_THAT(large_ears->at(0).error, HasSubstr("49 tokens need more"));
+  EXPECT_EQ(engine.control().statistics().pages.referenced, 0);
+}
+
+// Cancel at any moment; every request hears one end.
+TEST(Engine, CancelAtAnyMoment) {
+  const auto weights = little();
+  core::Rng rng(12);
+  std::vector<Ears> all;
+  {
+    Engine engine(
+        make_cpu_runner(
+            weights,
+            {.max_tokens = 16, .max_sequences = 6, .page_size = 4, .pages = 60, .poison = true}),
+        {.overlap = true});
+    std::vector<Engine::Handle> handles;
+    for (int i = 0; i < 400; ++i) {
+      if (rng.below(2) == 0) {
+        Request r = make(random_prompt(rng, 1 + rng.below(30)), 1.0f, 1 + rng.below(12));
+        if (rng.below(4) == 0) r.sampling.n = 2;
+        all.push_back(listen(r));
+        handles.push_back(engine.submit(std::move(r)));
+      }
+      if (!handles.empty() && rng.below(3) == 0)
+        engine.cancel(handles[rng.below(static_cast<std::uint32_t>(handles.size()))]);
+      engine.step();
+    }
+    const Statistics s = engine.control().statistics();
+    EXPECT_GT(s.cancelled, 20);
+    EXPECT_GT(s.running, 0) << "and some are still running when the engine goes";
+  }
+  for (const Ears& ears : all)
+    for (const Heard& h : *ears) ASSERT_EQ(h.ends, 1);
+}
+
+// A device fault is an error event, not an exception.
+class Faulty final : public Runner {
+ public:
+  Faulty(std::unique_ptr<Runner> inner, int launches) : inner_(std::move(inner)), left_(launches) {}
+  const RunnerLimits& limits() const override { return inner_->limits(); }
+  const MemoryPlan& memory() const override { return inner_->memory(); }
+  std::string_view name() const override { return "faulty"; }
+  void launch(const StepInput& step) override {
+    if (left_-- == 0) throw core::Error(core::Code::internal, "the device fell off the bus");
+    inner_->launch(step);
+  }
+  StepOutput wait() override { return inner_->wait(); }
+  std::shared_ptr<const model::WeightSet> weights() const override { return inner_->weights(); }
+  void set_weights(std::shared_ptr<const model::WeightSet> w) override {
+    inner_->set_weights(std::move(w));
+  }
+  void read_pages(std::span<const std::int32_t> p, std::span<std::byte> out) const override {
+    inner_->read_pages(p, out);
+  }
+  void write_pages(std::span<const std::int32_t> p, std::span<const std::byte> in) override {
+    inner_->write_pages(p, in);
+  }
+
+ private:
+  std::unique_ptr<Runner> inner_;
+  int left_;
+};
+
+TEST(Engine, ADeviceFaultEndsItsStreamsWithAnError) {
+  for (const bool overlap : {false, true}) {
+    Engine engine(std::make_unique<Faulty>(make_cpu_runner(little(), {.max_sequences = 4}), 5),
+                  {.overlap = overlap});
+    std::vector<Ears> all;
+    for (int i = 0; i < 6; ++i) {
+      Request r = make({1, 2, 3, i});
+      all.push_back(listen(r));
+      engine.submit(std::move(r));
+    }
+    engine.run();
+    for (const Ears& ears : all) {
+      EXPECT_EQ(ears->at(0).finish, Finish::error);
+      EXPECT_THAT(ears->at(0).error, testing::HasSubstr("fell off the bus"));
+    }
+    EXPECT_FALSE(engine.control().healthy());
+    EXPECT_THROW(engine.submit(make({1})), core::Error);
+  }
+}
+
+// Change the weights, move a prefix, score a prompt, drain.
+TEST(Engine, TheControlPlane) {
+  const auto first = little(3), second = little(8);
+  core::Rng rng(5);
+  Request request = make(random_prompt(rng, 33));
+  Engine engine(make_cpu_runner(first, {.max_sequences = 4, .poison = true}), {.overlap = true});
+  Request r = request;
+  Ears ears = listen(r);
+  engine.submit(std::move(r));
+  for (int i = 0; i < 6; ++i) engine.step();
+  engine.control().update_weights(second);
+  engine.run();
+  const Heard& mixed = ears->at(0);
+  const auto change = std::ranges::find(mixed.versions, 8u) - mixed.versions.begin();
+  ASSERT_GT(change, 2);
+  ASSERT_LT(change, 11);
+  const std::vector<std::int32_t> before = slow_way(*first, request).tokens;
+  EXPECT_TRUE(std::equal(mixed.tokens.begin(), mixed.tokens.begin() + change, before.begin()));
+  Request rest = request;
+  rest.prompt.insert(rest.prompt.end(), mixed.tokens.begin(), mixed.tokens.begin() + change);
+  rest.sampling.max_tokens -= change;
+  EXPECT_EQ(std::vector(mixed.tokens.begin() + change, mixed.tokens.end()),
+            slow_way(*second, rest).tokens);
+
+  const KvExport prefix = engine.control().export_prefix(request.prompt);
+  EXPECT_EQ(prefix.tokens.size(), 32u);
+  Engine other(make_cpu_runner(second, {.max_sequences = 4, .poison = true}));
+  EXPECT_EQ(other.control().import_prefix(prefix), 2);
+  EXPECT_EQ(other.control().import_prefix(prefix), 0);
+  r = request;
+  r.sampling.prompt_logprobs = 0;
+  Request warm = request;
+  ears = listen(r);
+  const Ears warm_ears = listen(warm);
+  other.submit(std::move(warm));
+  other.submit(std::move(r));
+  other.control().drain();
+  EXPECT_THROW(other.submit(request), core::Error);
+  EXPECT_EQ(warm_ears->at(0).usage.cached, 32);
+  EXPECT_EQ(warm_ears->at(0), alone(second, request)) << "keys that another engine computed";
+  EXPECT_EQ(ears->at(0).prompt, request.prompt);
+  ASSERT_EQ(ears->at(0).prompt_logprobs.size(), 33u);
+  std::vector<std::int32_t> positions(33);
+  std::iota(positions.begin(), positions.end(), 0);
+  std::vector<float> hidden(33 * 32), logits(33 * 61), logprobs(32);
+  model::Workspace ws(second->config());
+  model::forward(*second, {request.prompt, positions, std::vector<std::int32_t>{0, 33}}, nullptr,
+                 nullptr, ws, hidden);
+  model::logits(*second, hidden, 33, ws, logits);
+  kernels::token_logprob(std::span(logits).first(32 * 61), 32, std::span(request.prompt).last(32),
+                         logprobs, {}, ws.pool());
+  EXPECT_EQ(std::vector(ears->at(0).prompt_logprobs.begin() + 1, ears->at(0).prompt_logprobs.end()),
+            logprobs);
+  KvExport wrong = prefix;
+  wrong.weights_version = 1;
+  EXPECT_THROW(other.control().import_prefix(wrong), core::Error);
+}
+
+// Submit from many threads.
+TEST(Engine, TakesRequestsFromManyThreads) {
+  const auto weights = little();
+  const Request original = make({4, 8, 15, 16, 23, 42}, 0.8f, 6);
+  const Heard plain = alone(weights, original);
+  Engine engine(make_cpu_runner(weights, {.max_sequences = 8}));
+  engine.start();
+  std::array<std::vector<Ears>, 4> heard;
+  {
+    std::vector<std::jthread> threads;
+    for (auto& mine : heard) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < 50; ++i) {
+          Request r = original;
+          mine.push_back(listen(r));
+          const auto handle = engine.submit(std::move(r));
+          if (i % 10 == 9) {
+            engine.cancel(handle);
+            mine.pop_back();
+          }
+          if (i % 16 == 0) engine.control().statistics();
+        }
+      });
+    }
+  }
+  engine.control().drain();
+  engine.stop();
+  for (const auto& mine : heard)
+    for (const Ears& ears : mine) ASSERT_EQ(ears->at(0), plain);
+}
+
+// A longer answer allocates no more than a short one.
+TEST(Engine, AllocatesNothingPerToken) {
+  Engine engine(make_cpu_runner(little(), {.max_sequences = 4}), {.overlap = true});
+  for (int warm = 0; warm < 2; ++warm) {
+    std::atomic<std::int64_t> tokens{0};
+    for (int i = 0; i < 4; ++i) {
+      Request r = make({1, 2, 3, i}, 0.9f, 200);
+      r.on_event = [&tokens](const Event& e) {
+        tokens += static_cast<std::int64_t>(e.tokens.size());
+      };
+      engine.submit(std::move(r));
+    }
+    for (int i = 0; i < 40; ++i) engine.step();
+    engine.flush();
+    const std::int64_t before = labs::allocations, had = tokens;
+    for (int i = 0; i < 100; ++i) engine.step();
+    engine.flush();
+    if (warm == 1) {
+      EXPECT_EQ(tokens - had, 400);
+      EXPECT_LE(labs::allocations - before, 4) << "in 400 tokens";
+    }
+    engine.run();
+  }
+}
+
+}  // namespace
+}  // namespace rose::infer
