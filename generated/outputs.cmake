@@ -65,10 +65,21 @@ set(ROSE_OUTPUTS
   rose/infer/char_set.h
   rose/infer/choose.cpp
   rose/infer/choose.h
+  rose/infer/control.cpp
   rose/infer/cost.cpp
   rose/infer/cost.h
+  rose/infer/cpu_runner.cpp
+  rose/infer/cpu_runner.h
+  rose/infer/delivery.cpp
+  rose/infer/delivery.h
+  rose/infer/drafter.h
   rose/infer/ebnf.cpp
   rose/infer/ebnf.h
+  rose/infer/engine.cpp
+  rose/infer/engine.h
+  rose/infer/engine_results.cpp
+  rose/infer/engine_state.h
+  rose/infer/engine_step.cpp
   rose/infer/gpu_runner.cpp
   rose/infer/gpu_runner.h
   rose/infer/grammar.h
@@ -454,6 +465,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/11-speculative-decoding
   5-inference/13-structured-output
   5-inference/14-streaming-and-stops
+  5-inference/15-the-engine
   5-inference/22-patterns-and-schemas
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step
@@ -534,6 +546,7 @@ set(ROSE_LINKS_4-kernels/22-optimizer-steps cuda)
 set(ROSE_LINKS_4-kernels/23-one-token-at-a-time cuda)
 set(ROSE_LINKS_5-inference/07-the-forward-pass-on-a-gpu torch cuda)
 set(ROSE_LINKS_5-inference/08-cuda-graphs-and-overlapped-scheduling torch cuda)
+set(ROSE_LINKS_5-inference/15-the-engine torch)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-bwd-d128-causal-8k.cpp
@@ -632,10 +645,21 @@ set(ROSE_FILES
   rose/infer/char_set.h
   rose/infer/choose.cpp
   rose/infer/choose.h
+  rose/infer/control.cpp
   rose/infer/cost.cpp
   rose/infer/cost.h
+  rose/infer/cpu_runner.cpp
+  rose/infer/cpu_runner.h
+  rose/infer/delivery.cpp
+  rose/infer/delivery.h
+  rose/infer/drafter.h
   rose/infer/ebnf.cpp
   rose/infer/ebnf.h
+  rose/infer/engine.cpp
+  rose/infer/engine.h
+  rose/infer/engine_results.cpp
+  rose/infer/engine_state.h
+  rose/infer/engine_step.cpp
   rose/infer/gpu_runner.cpp
   rose/infer/gpu_runner.h
   rose/infer/grammar.h
@@ -1020,6 +1044,7 @@ set(ROSE_FILES
   tests/5-inference/11-speculative-decoding_test.cpp
   tests/5-inference/13-structured-output_test.cpp
   tests/5-inference/14-streaming-and-stops_test.cpp
+  tests/5-inference/15-the-engine_test.cpp
   tests/5-inference/22-patterns-and-schemas_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
