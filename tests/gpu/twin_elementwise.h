@@ -12,7 +12,7 @@ inline constexpr double fast_unit = 0x1p-22;  // what ex2.approx and a fast divi
 inline constexpr double flushed = 0x1p-124;   // a logistic below this may become 0
 
 inline DType row_type(Fuzz& fuzz) {
-  const DType dtype = fuzz.one_of({DType::bf16, DType::bf16, DType::f32});
+  const DType dtype = fuzz.one_of({DType::bf16, DType::f16, DType::f32});
   fuzz.note(std::string(info(dtype).name));
   return dtype;
 }

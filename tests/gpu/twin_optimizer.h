@@ -109,7 +109,8 @@ inline std::vector<float> tensor_product(const std::vector<float>& x, const std:
   }
   return y;
 }
-inline std::vector<float> turned(const std::vector<float>& x, std::int64_t rows, std::int64_t cols) {
+inline std::vector<float> turned(const std::vector<float>& x, std::int64_t rows,
+                                 std::int64_t cols) {
   std::vector<float> y(x.size());
   for (std::int64_t i = 0; i < rows * cols; ++i)
     y[static_cast<std::size_t>(i % cols * rows + i / cols)] = x[static_cast<std::size_t>(i)];

@@ -5,6 +5,7 @@
 #include "twin_linear.h"
 #include "twin_norm.h"
 #include "twin_optimizer.h"
+#include "twin_packed.h"
 #include "twin_sampling.h"
 #include "twin_scores.h"
 #include "twin_tables.h"
@@ -18,6 +19,8 @@ ROSE_TWIN(gelu, 30, twin_gelu)
 ROSE_TWIN(cast, 30, twin_cast)
 ROSE_TWIN(cast_stochastic, 30, twin_cast_stochastic)
 ROSE_TWIN(linear, 150, twin_linear)
+ROSE_TWIN(linear_packed, 30, twin_linear_packed)
+ROSE_TWIN(adapters, 20, twin_adapters)
 ROSE_TWIN(norm, 80, twin_norm)
 ROSE_TWIN(norm_backward, 60, twin_norm_backward)
 ROSE_TWIN(softmax, 40, twin_softmax)

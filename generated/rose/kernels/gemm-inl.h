@@ -61,9 +61,9 @@ inline void pack_rows(const Strided& a, std::int64_t i, std::int64_t rows, std::
   const std::int64_t have = std::min(kTileRows, rows - i);
   if (have < kTileRows) std::fill(packed, packed + kTileRows * depth, 0.0f);
   const float* in = a.data + i * a.row + d0 * a.column;
-  if (a.row == 1) {
+  if (a.row == 1 && have == kTileRows) {  // a number of steps that the compiler knows: no call
     for (std::int64_t d = 0; d < depth; ++d) {
-      for (std::int64_t r = 0; r < have; ++r) packed[d * kTileRows + r] = in[d * a.column + r];
+      for (std::int64_t r = 0; r < kTileRows; ++r) packed[d * kTileRows + r] = in[d * a.column + r];
     }
   } else {
     for (std::int64_t r = 0; r < have; ++r) {

@@ -36,7 +36,8 @@ float row_total(std::int64_t count, Add add) {
 
 /// What an activation type leaves of a number.
 inline float round_to(DType dtype, float x) {
-  return dtype == DType::bf16 ? to_float(to_bf16(x)) : x;
+  if (dtype == DType::bf16) return to_float(to_bf16(x));
+  return dtype == DType::f16 ? to_float(to_f16(x)) : x;
 }
 
 }  // namespace rose::kernels::reference

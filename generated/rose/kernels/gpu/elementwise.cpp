@@ -27,7 +27,7 @@ void check_like(const Matrix& m, const char* name, const Matrix& like) {
 
 void check_activation(const Matrix& m, const char* name) {
   check_matrix(m, name);
-  if (m.dtype != DType::f32 && m.dtype != DType::bf16) bad_argument(name, "f32 or bf16 is needed");
+  if (!is_activation(m.dtype)) bad_argument(name, "f32, bf16 or f16 is needed");
 }
 
 }  // namespace

@@ -177,24 +177,24 @@ __global__ void __launch_bounds__(kThreads)
 
 // Choose types and functions.
 void launch_add(const Matrix& a, const Matrix& b, const Matrix& out, Stream stream) {
-  with_element(a.dtype, [&]<class T>(T*) { launch_map<T, T>({a, b}, {out}, Add{}, stream); });
+  with_activation(a.dtype, [&]<class T>(T*) { launch_map<T, T>({a, b}, {out}, Add{}, stream); });
 }
 
 void launch_silu_multiply(const Matrix& gate, const Matrix& up, const Matrix& out, Stream stream) {
-  with_element(gate.dtype, [&]<class T>(T*) {
+  with_activation(gate.dtype, [&]<class T>(T*) {
     launch_map<T, T>({gate, up}, {out}, SiluMultiply{}, stream);
   });
 }
 
 void launch_silu_multiply_backward(const Matrix& gate, const Matrix& up, const Matrix& dy,
                                    const Matrix& dgate, const Matrix& dup, Stream stream) {
-  with_element(gate.dtype, [&]<class T>(T*) {
+  with_activation(gate.dtype, [&]<class T>(T*) {
     launch_map<T, T>({gate, up, dy}, {dgate, dup}, SiluMultiplyBackward{}, stream);
   });
 }
 
 void launch_gelu(const Matrix& x, const Matrix& out, Gelu kind, Stream stream) {
-  with_element(x.dtype, [&]<class T>(T*) {
+  with_activation(x.dtype, [&]<class T>(T*) {
     if (kind == Gelu::exact) {
       launch_map<T, T>({x}, {out}, GeluForward<Gelu::exact>{}, stream);
     } else {
@@ -205,7 +205,7 @@ void launch_gelu(const Matrix& x, const Matrix& out, Gelu kind, Stream stream) {
 
 void launch_gelu_backward(const Matrix& x, const Matrix& dy, const Matrix& dx, Gelu kind,
                           Stream stream) {
-  with_element(x.dtype, [&]<class T>(T*) {
+  with_activation(x.dtype, [&]<class T>(T*) {
     if (kind == Gelu::exact) {
       launch_map<T, T>({x, dy}, {dx}, GeluBackward<Gelu::exact>{}, stream);
     } else {
@@ -215,8 +215,8 @@ void launch_gelu_backward(const Matrix& x, const Matrix& dy, const Matrix& dx, G
 }
 
 void launch_cast(const Matrix& x, const Matrix& out, Stream stream) {
-  with_element(x.dtype, [&]<class In>(In*) {
-    with_element(out.dtype,
+  with_activation(x.dtype, [&]<class In>(In*) {
+    with_activation(out.dtype,
                  [&]<class Out>(Out*) { launch_map<In, Out>({x}, {out}, Copy{}, stream); });
   });
 }

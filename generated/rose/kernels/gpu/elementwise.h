@@ -8,7 +8,7 @@
 
 namespace rose::kernels::gpu {
 
-// All matrices of a call have the same shape and, but for the casts, the same type: f32 or bf16. An output may be an input.
+// All matrices of a call have the same shape and, but for the casts, the same type: f32, bf16 or f16. An output may be an input.
 
 /// out = a + b, rounded once: the residual stream.
 void add(const Matrix& a, const Matrix& b, const Matrix& out, Stream stream);

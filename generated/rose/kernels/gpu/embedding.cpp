@@ -14,8 +14,7 @@ namespace {
 void check_rows(const std::int32_t* ids, const Matrix& rows, const char* name, std::int64_t cols) {
   constexpr std::int64_t most_tokens = 0x7fffffff;
   check_matrix(rows, name, rows.rows, cols, rows.dtype);
-  if (rows.dtype != DType::f32 && rows.dtype != DType::bf16)
-    bad_argument(name, "f32 or bf16 is needed");
+  if (!is_activation(rows.dtype)) bad_argument(name, "f32, bf16 or f16 is needed");
   if (rows.rows > most_tokens) bad_argument(name, "too many tokens");
   if (rows.rows > 0 && ids == nullptr) bad_argument("ids", "no memory");
 }
@@ -25,8 +24,7 @@ void check_rows(const std::int32_t* ids, const Matrix& rows, const char* name, s
 void embedding(const std::int32_t* ids, const Matrix& table, const Matrix& out,
                [[maybe_unused]] Stream stream) {
   check_matrix(table, "table");
-  if (table.dtype != DType::f32 && table.dtype != DType::bf16)
-    bad_argument("table", "f32 or bf16 is needed");
+  if (!is_activation(table.dtype)) bad_argument("table", "f32, bf16 or f16 is needed");
   check_rows(ids, out, "out", table.cols);
   if (out.empty()) return;
 #ifdef ROSE_HAVE_CUDA

@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(kThreads)
 void launch_embedding(const std::int32_t* ids, const Matrix& table, const Matrix& out,
                       Stream stream) {
   const bool wide = all_wide(table, out);
-  with_element(table.dtype, [&]<class In>(In*) {
-    with_element(out.dtype, [&]<class Out>(Out*) {
+  with_activation(table.dtype, [&]<class In>(In*) {
+    with_activation(out.dtype, [&]<class Out>(Out*) {
       const auto launch = [&](auto kernel) {
         kernel<<<static_cast<unsigned>(out.rows), kThreads, 0, to_cuda(stream)>>>(
             ids, static_cast<const In*>(table.data), table.rows, table.row_stride(),
@@ -128,7 +128,7 @@ void launch_embedding_backward(const std::int32_t* ids, const Matrix& dy, const 
                                                   to_cuda(stream)));
   const dim3 grid(static_cast<unsigned>(ceil_div(count, kThreads / kWarp)),
                   static_cast<unsigned>(ceil_div(dy.cols, kWarp * group_size)));
-  with_element(dy.dtype, [&]<class T>(T*) {
+  with_activation(dy.dtype, [&]<class T>(T*) {
     const auto launch = [&](auto kernel) {
       kernel<<<grid, kThreads, 0, to_cuda(stream)>>>(
           sorted, tokens, count, static_cast<const T*>(dy.data), dy.row_stride(),

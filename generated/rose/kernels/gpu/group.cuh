@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "rose/kernels/gpu/cuda.cuh"
 
@@ -70,13 +71,21 @@ bool all_wide(const M&... matrices) {
   return (is_wide(matrices) && ...);
 }
 
-/// Calls f with a null pointer whose type is the element type: float or __nv_bfloat16.
+/// Calls f with a null pointer whose type is the element type: float or __nv_bfloat16; or, of an activation, __half.
 template <class F>
 void with_element(DType dtype, F&& f) {
   if (dtype == DType::f32) {
     f(static_cast<float*>(nullptr));
   } else {
     f(static_cast<__nv_bfloat16*>(nullptr));
+  }
+}
+template <class F>
+void with_activation(DType dtype, F&& f) {
+  if (dtype == DType::f16) {
+    f(static_cast<__half*>(nullptr));
+  } else {
+    with_element(dtype, std::forward<F>(f));
   }
 }
 

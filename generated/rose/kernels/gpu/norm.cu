@@ -197,7 +197,7 @@ void launch_norm(const NormArguments& n, Stream stream) {
     }
     ROSE_LAUNCH_CHECK("norm");
   };
-  with_element(n.x.dtype, [&]<class T>(T* type) {
+  with_activation(n.x.dtype, [&]<class T>(T* type) {
     n.centre ? launch(type, std::true_type{}) : launch(type, std::false_type{});
   });
 }

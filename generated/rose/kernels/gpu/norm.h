@@ -8,7 +8,7 @@
 
 namespace rose::kernels::gpu {
 
-// x and y are [M, C] of f32 or bf16, alike; weights and biases are [1, C], f32 or bf16, both alike. Statistics are fp32 [M]
+// x and y are [M, C] of f32, bf16 or f16, alike; weights and biases are [1, C], of any of these, both alike. Statistics are fp32 [M]
 // or null: 1 / sqrt(mean(x^2) + eps), or the mean and 1 / sqrt(var + eps). y may be x.
 
 void rmsnorm(const Matrix& x, const Matrix& weight, float eps, const Matrix& y, float* inv_rms,

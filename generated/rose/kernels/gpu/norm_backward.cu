@@ -462,7 +462,7 @@ void launch_norm_backward(const NormBackwardArguments& n, Stream stream) {
       long_norm_backward_kernel<T, kCentre><<<rows, numerics::row_slots, 0, to_cuda(stream)>>>(a);
     });
   };
-  with_element(n.x.dtype, [&]<class T>(T* type) {
+  with_activation(n.x.dtype, [&]<class T>(T* type) {
     n.mean != nullptr ? launch(type, std::true_type{}) : launch(type, std::false_type{});
   });
   const dim3 grid(static_cast<unsigned>(ceil_div(a.cols, kColumns)), n.mean != nullptr ? 2 : 1);

@@ -22,28 +22,30 @@ inline HeadRows head_rows(const Matrix& m) {
   return {m.data, m.row_stride()};
 }
 
-/// A row of parameters in fp32 or bf16.
+/// A row of parameters of any type that activations have.
 struct Parameters {
   const void* data;
-  bool is_f32;
+  DType dtype;
 
   /// Elements col to col + 7, zeros beyond what is left.
   template <bool kWide>
   __device__ __forceinline__ void load(std::int64_t col, std::int64_t left,
                                        float (&to)[group_size]) const {
-    if (is_f32) {
-      const auto group = load_group<kWide>(static_cast<const float*>(data) + col, left);
-      ROSE_UNROLL()
-      for (int e = 0; e < group_size; ++e) to[e] = group.at[e];
-    } else {
-      const auto group = load_group<kWide>(static_cast<const __nv_bfloat16*>(data) + col, left);
-      ROSE_UNROLL()
-      for (int e = 0; e < group_size; ++e) to[e] = to_float(group.at[e]);
-    }
+    if (dtype == DType::f32) return load_as<kWide, float>(col, left, to);
+    if (dtype == DType::bf16) return load_as<kWide, __nv_bfloat16>(col, left, to);
+    load_as<kWide, __half>(col, left, to);
+  }
+
+  template <bool kWide, class T>
+  __device__ __forceinline__ void load_as(std::int64_t col, std::int64_t left,
+                                          float (&to)[group_size]) const {
+    const auto group = load_group<kWide>(static_cast<const T*>(data) + col, left);
+    ROSE_UNROLL()
+    for (int e = 0; e < group_size; ++e) to[e] = to_float(group.at[e]);
   }
 };
 inline Parameters parameters(const Matrix& m) {
-  return {m.data, m.dtype == DType::f32};
+  return {m.data, m.dtype};
 }
 
 }  // namespace rose::kernels::gpu

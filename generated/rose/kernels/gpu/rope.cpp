@@ -28,7 +28,7 @@ void rope(const Matrix& x, std::int64_t head_dim, const float* cos, const float*
           [[maybe_unused]] RopePairing pairing, [[maybe_unused]] bool inverse,
           [[maybe_unused]] Stream stream) {
   check_matrix(x, "x");
-  if (x.dtype != DType::f32 && x.dtype != DType::bf16) bad_argument("x", "f32 or bf16 is needed");
+  if (!is_activation(x.dtype)) bad_argument("x", "f32, bf16 or f16 is needed");
   if (head_dim <= 0 || head_dim % 2 != 0)
     bad_argument("head_dim", "a positive even number is needed");
   if (x.cols % head_dim != 0) bad_argument("x", "its width is not a whole number of heads");

@@ -78,7 +78,7 @@ void launch_rope(const Matrix& x, std::int64_t head_dim, const float* cos, const
   const std::int64_t reach = half ? head_dim / 2 : head_dim;
   const bool wide =
       is_wide(x) && reach % group_size == 0 && is_wide_pointer(cos) && is_wide_pointer(sin);
-  with_element(x.dtype, [&]<class T>(T*) {
+  with_activation(x.dtype, [&]<class T>(T*) {
     const auto launch = [&](auto kernel) {
       kernel<<<static_cast<unsigned>(x.rows), kThreads, 0, to_cuda(stream)>>>(
           static_cast<T*>(x.data), x.row_stride(), static_cast<int>(x.cols / head_dim),

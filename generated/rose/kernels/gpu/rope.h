@@ -15,7 +15,7 @@ enum class RopePairing { half, interleaved };
 void rope_table(const std::int32_t* positions, std::int64_t tokens, const float* inv_freq,
                 std::int64_t pairs, float scale, float* cos, float* sin, Stream stream);
 
-/// Turns every head of x [T, H * D] in place, f32 or bf16, each result rounded once; x may be part of a wider matrix. `inverse`
+/// Turns every head of x [T, H * D] in place, f32, bf16 or f16, each result rounded once; x may be part of a wider matrix. `inverse`
 /// turns back, which is what the backward pass needs.
 void rope(const Matrix& x, std::int64_t head_dim, const float* cos, const float* sin,
           RopePairing pairing, bool inverse, Stream stream);

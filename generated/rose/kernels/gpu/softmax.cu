@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(numerics::row_slots)
 
 // Choose by type, width and access.
 void launch_softmax(const Matrix& x, const Matrix& y, Stream stream) {
-  with_element(x.dtype, [&]<class T>(T*) {
+  with_activation(x.dtype, [&]<class T>(T*) {
     const T* in = static_cast<const T*>(x.data);
     T* out = static_cast<T*>(y.data);
     const auto rows = static_cast<unsigned>(x.rows);

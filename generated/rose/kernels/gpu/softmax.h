@@ -6,7 +6,7 @@
 
 namespace rose::kernels::gpu {
 
-/// kernels::softmax of every row; x and y are alike, f32 or bf16, y may be x. Arithmetic is fp32, the result is rounded once.
+/// kernels::softmax of every row; x and y are alike, f32, bf16 or f16, y may be x. Arithmetic is fp32, the result is rounded once.
 void softmax(const Matrix& x, const Matrix& y, Stream stream);
 
 }  // namespace rose::kernels::gpu

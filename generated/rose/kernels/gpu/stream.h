@@ -45,6 +45,11 @@ void synchronize(Stream stream);
 
 // Check arguments on the host.
 
+/// Whether an operation on rows takes the type: f32, bf16 or f16.
+constexpr bool is_activation(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
+}
+
 /// Throws core::Error (invalid_argument) naming `argument` unless sizes are not negative, the stride holds a row, and the pointer is
 /// there (an empty matrix needs none) and aligned to its element.
 void check_matrix(const Matrix& matrix, std::string_view argument);

@@ -1,0 +1,126 @@
+// Packed weights and adapters, bit for bit as a CPU that multiplies as a tensor core does.
+#pragma once
+
+#include <cmath>
+
+#include "rose/kernels/gpu/linear_packed.h"
+#include "rose/kernels/tensor_core.h"
+#include "twins.h"
+
+namespace rose::kernels::gpu {
+
+inline float bf16_dot(const std::vector<float>& x, std::int64_t row, const std::vector<float>& w,
+                      std::int64_t column, std::int64_t k) {
+  const auto depth = static_cast<std::size_t>(k);
+  return tensor_core_dot(std::span(x).subspan(static_cast<std::size_t>(row) * depth, depth),
+                         std::span(w).subspan(static_cast<std::size_t>(column) * depth, depth));
+}
+
+/// What four, eight bits stand for, before the scale.
+inline float packed_number(WeightFormat format, const std::vector<std::uint8_t>& bytes,
+                           std::int64_t at) {
+  if (format == WeightFormat::int4)
+    return static_cast<float>((bytes[static_cast<std::size_t>(at / 2)] >> at % 2 * 4 & 15) - 8);
+  const std::uint8_t byte = bytes[static_cast<std::size_t>(at)];
+  if (format == WeightFormat::int8) return static_cast<float>(static_cast<std::int8_t>(byte));
+  return to_float(f8_e4m3{byte});
+}
+
+inline void twin_linear_packed(Fuzz& fuzz) {
+  const auto format = fuzz.one_of({WeightFormat::int8, WeightFormat::int4, WeightFormat::fp8_e4m3});
+  const std::int64_t m = fuzz.size(40), n = fuzz.size(70), k = fuzz.some(320, 32);
+  const std::int64_t group = fuzz.one_of<std::int64_t>({0, 32, 64, 128});
+  const std::int64_t size = group == 0 ? k : group, per_row = (k + size - 1) / size;
+  fuzz.misalign(false);  // rows of x begin at multiples of 16 bytes
+  const Input x = fuzz.input(m, k, DType::bf16), bias = fuzz.input(1, n, DType::bf16);
+  const Output y = fuzz.output(m, n, DType::bf16);
+  const bool with_bias = fuzz.coin();
+  std::vector<std::uint8_t> bytes(
+      static_cast<std::size_t>(format == WeightFormat::int4 ? n * k / 2 : n * k));
+  for (std::uint8_t& byte : bytes) {
+    byte = static_cast<std::uint8_t>(fuzz.below(256));
+    if (format == WeightFormat::fp8_e4m3 && (byte & 0x7f) == 0x7f) byte = 0;  // NaN
+  }
+  std::vector<float> scales(static_cast<std::size_t>(n * per_row)), w;
+  for (float& scale : scales) scale = 0.001f + 0.01f * fuzz.uniform();
+  for (std::int64_t i = 0; i < n * k; ++i) {
+    const float scale = scales[static_cast<std::size_t>(i / k * per_row + i % k / size)];
+    w.push_back(rounded(packed_number(format, bytes, i) * scale, DType::bf16));
+  }
+  const Buffer data = Buffer::of(std::span<const std::uint8_t>(bytes)),
+               on_device = Buffer::of(std::span<const float>(scales));
+  linear_packed(x.view(),
+                {.data = data.data(),
+                 .format = format,
+                 .rows = n,
+                 .cols = k,
+                 .scales = on_device.as<float>(),
+                 .group = group},
+                with_bias ? bias.view().data : nullptr, y.view(), {});
+  std::vector<float> want;
+  for (std::int64_t i = 0; i < m * n; ++i) {
+    const float sum = bf16_dot(x.values(), i / n, w, i % n, k);
+    const float added = with_bias ? bias.values()[static_cast<std::size_t>(i % n)] : 0.0f;
+    want.push_back(rounded(with_bias ? sum + added : sum, DType::bf16));
+  }
+  expect_same_bits(y.matrix.values(), want, "packed of (" + fuzz.drawn() + ")");
+  y.matrix.expect_guards("packed");
+}
+
+inline void twin_adapters(Fuzz& fuzz) {
+  const std::int64_t k = fuzz.some(160, 8), n = fuzz.some(60), rank = fuzz.some(32, 8);
+  std::vector<std::int32_t> offsets{0};
+  const std::uint32_t groups = fuzz.below(5);
+  for (std::uint32_t g = 0; g < groups; ++g)
+    offsets.push_back(offsets.back() + static_cast<std::int32_t>(fuzz.size(24)));
+  const std::int64_t m = offsets.back();
+  fuzz.misalign(false);
+  const Input x = fuzz.input(m, k, DType::bf16), start = fuzz.input(m, n, DType::bf16);
+  std::vector<Input> a, b;
+  std::vector<const void*> a_at, b_at;
+  std::vector<float> scales;
+  for (std::uint32_t g = 0; g < groups; ++g) {
+    const auto values = [&](std::int64_t count) {
+      std::vector<float> v(static_cast<std::size_t>(count));
+      for (float& value : v) value = fuzz.uniform() - 0.5f;
+      return v;
+    };
+    a.emplace_back(values(rank * k), rank, k, DType::bf16, Layout{});
+    b.emplace_back(values(n * rank), n, rank, DType::bf16, Layout{});
+    const bool none = fuzz.below(4) == 0;
+    a_at.push_back(none ? nullptr : a.back().view().data);
+    b_at.push_back(none ? nullptr : b.back().view().data);
+    scales.push_back(0.25f + fuzz.uniform());
+  }
+  const Buffer da = Buffer::of(std::span<const void* const>(a_at)),
+               db = Buffer::of(std::span<const void* const>(b_at)),
+               ds = Buffer::of(std::span<const float>(scales)),
+               places = Buffer::of(std::span<const std::int32_t>(offsets));
+  Buffer workspace(adapters_workspace(m, rank));
+  workspace.poison();
+  add_adapters(x.view(),
+               {.a = da.as<const void*>(),
+                .b = db.as<const void*>(),
+                .scales = ds.as<float>(),
+                .offsets = places.as<std::int32_t>(),
+                .count = groups,
+                .rank = rank},
+               start.view(), workspace.workspace(), {});
+  std::vector<float> want = start.values();
+  const auto round = [](float v) { return rounded(v, DType::bf16); };
+  for (std::size_t g = 0; g < groups; ++g) {
+    if (a_at[g] == nullptr) continue;
+    for (std::int64_t r = offsets[g]; r < offsets[g + 1]; ++r) {
+      std::vector<float> t;
+      for (std::int64_t i = 0; i < rank; ++i)
+        t.push_back(round(bf16_dot(x.values(), r, a[g].values(), i, k)));
+      for (std::int64_t c = 0; c < n; ++c) {
+        float& y = want[static_cast<std::size_t>(r * n + c)];
+        y = round(y + round(scales[g] * round(bf16_dot(t, 0, b[g].values(), c, rank))));
+      }
+    }
+  }
+  expect_same_bits(start.current(), want, "adapters of (" + fuzz.drawn() + ")");
+}
+
+}  // namespace rose::kernels::gpu
