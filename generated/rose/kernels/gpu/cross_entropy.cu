@@ -12,6 +12,9 @@
 #include "rose/kernels/numerics.h"
 
 namespace rose::kernels::gpu {
+
+extern int cross_entropy_ahead;
+
 namespace {
 
 constexpr int kThreads = 512;
@@ -29,6 +32,7 @@ struct Scores {
   std::int64_t rows, stride;
   int cols, tiles, runs, runs_of_block;
   int staged;  // runs of a block that its shared memory keeps; it reads the others again
+  int ahead, ahead_runs;  // rows until this place is free again, and how many runs of that row to bring into the L2
   const std::int32_t* targets;
   float *logprob, *lse;
   float sign;  // of what goes to logprob: -1 for losses
@@ -78,17 +82,6 @@ __device__ __forceinline__ void load_lane(const float* row, int cols, int tile, 
       ROSE_UNROLL()
       for (int i = 0; i < 4; ++i) z[4 * j + i] = col + i < cols ? row[col + i] : -INFINITY;
     }
-  }
-}
-
-/// The columns of a tile of the piece in shared memory; -inf where there is no such tile.
-__device__ __forceinline__ void load_staged(const float* piece, bool there, int tile, int q,
-                                            float (&z)[kPerLane]) {
-  ROSE_UNROLL()
-  for (int j = 0; j < 4; ++j) {
-    const float4 four = there ? *reinterpret_cast<const float4*>(piece + column_of(tile, q, j))
-                              : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
-    z[4 * j] = four.x, z[4 * j + 1] = four.y, z[4 * j + 2] = four.z, z[4 * j + 3] = four.w;
   }
 }
 
@@ -189,32 +182,28 @@ __device__ float merge_runs(TileState* all, int runs) {
   return highest + logf(sum);
 }
 
-// Turn a lane's sixteen logits into their gradient.
-template <class Out, bool kWide>
-__device__ __forceinline__ void store_gradient(Out* row, int cols, int tile, int q,
-                                               const float (&z)[kPerLane], float lse, int target,
+// Turn four logits into their gradient.
+template <class Out>
+__device__ __forceinline__ void store_gradient(Out* row, int col, int cols, bool wide,
+                                               const float (&z)[4], float lse, int target,
                                                float scale) {
+  Out out[4];
   ROSE_UNROLL()
-  for (int j = 0; j < 4; ++j) {
-    const int col = column_of(tile, q, j);
-    Out out[4];
+  for (int i = 0; i < 4; ++i) {
+    float g = scale * exp2_approx((z[i] - lse) * log2_e);
+    if (col + i == target) g -= scale;
+    out[i] = from_float<Out>(target < 0 ? 0.0f : g);
+  }
+  if (wide) {
+    if constexpr (sizeof(Out) == sizeof(float)) {
+      *reinterpret_cast<float4*>(row + col) = make_float4(out[0], out[1], out[2], out[3]);
+    } else {
+      *reinterpret_cast<uint2*>(row + col) = *reinterpret_cast<const uint2*>(out);
+    }
+  } else {
     ROSE_UNROLL()
     for (int i = 0; i < 4; ++i) {
-      float g = scale * exp2_approx((z[4 * j + i] - lse) * log2_e);
-      if (col + i == target) g -= scale;
-      out[i] = from_float<Out>(target < 0 ? 0.0f : g);
-    }
-    if constexpr (!kWide) {
-      ROSE_UNROLL()
-      for (int i = 0; i < 4; ++i) {
-        if (col + i < cols) row[col + i] = out[i];
-      }
-    } else if (col < cols) {
-      if constexpr (sizeof(Out) == sizeof(float)) {
-        *reinterpret_cast<float4*>(row + col) = make_float4(out[0], out[1], out[2], out[3]);
-      } else {
-        *reinterpret_cast<uint2*>(row + col) = *reinterpret_cast<const uint2*>(out);
-      }
+      if (col + i < cols) row[col + i] = out[i];
     }
   }
 }
@@ -228,96 +217,101 @@ __global__ void __launch_bounds__(kThreads) score_kernel(Scores a) {
   __shared__ float row_lse;
   Cluster cluster;
   const int blocks = cluster.size();
-  const int clusters = static_cast<int>(gridDim.x) / blocks;
+  const std::int64_t row = blockIdx.x / static_cast<unsigned>(blocks);
+  const float* logits = a.logits + row * a.stride;
   const int first = cluster.rank() * a.runs_of_block * kRunTiles;
   const int last = min(a.tiles, first + a.runs_of_block * kRunTiles);
   float* piece = memory;
   auto* mine = reinterpret_cast<TileState*>(memory + (kStaged ? a.staged * kRunTiles * kTile : 0));
   TileState* all = mine + a.runs_of_block;
+  const int target = a.targets != nullptr ? a.targets[row] : 0;
+  const bool valid = target >= 0 && target < a.cols;
+  const float chosen = valid ? logits[target] : __int_as_float(0x7fffffff);
   const int q = static_cast<int>(threadIdx.x) % kLanes;
+  // Score the runs of this block, one for each warp at a time.
   const int warp = static_cast<int>(threadIdx.x) / 32,
             lane_tile = static_cast<int>(threadIdx.x) % 32 / kLanes;
-  std::int64_t row = blockIdx.x / static_cast<unsigned>(blocks);
-  // Begin to copy the first row.
   if constexpr (kStaged) {
     ROSE_UNROLL()
     for (int round = 0; round < kRounds; ++round) {
       const int run = warp + round * kWarps;
       for (int half = 0; half < kHalves; ++half) {
         const int tile = first + run * kRunTiles + half * kWarpTiles + lane_tile;
-        if (run < a.staged && tile < last && row < a.rows)
-          stage_lane<kWide>(a.logits + row * a.stride, a.cols, tile, first, q, piece);
+        if (run < a.staged && tile < last) stage_lane<kWide>(logits, a.cols, tile, first, q, piece);
       }
       copy_async_commit();
     }
   }
-  for (; row < a.rows; row += clusters) {
-    const float* logits = a.logits + row * a.stride;
-    const int target = a.targets != nullptr ? a.targets[row] : 0;
-    const bool valid = target >= 0 && target < a.cols;
-    const float chosen = valid ? logits[target] : __int_as_float(0x7fffffff);
-    // Score the runs of this block, one for each warp at a time.
-    int round = 0;
-    for (int run = warp; run < a.runs_of_block && first + run * kRunTiles < last;
-         run += kWarps, ++round) {
-      if constexpr (kStaged) wait_for_round(round);
-      TileState halves[kHalves];
-      ROSE_UNROLL()
-      for (int half = 0; half < kHalves; ++half) {
-        const int tile = first + run * kRunTiles + half * kWarpTiles + lane_tile;
-        float z[kPerLane];
-        if (kStaged && run < a.staged) {
-          load_staged(piece, tile < last, tile - first, q, z);
-        } else {
-          load_lane<kWide>(logits, tile < last ? a.cols : 0, tile, q, z);
-        }
-        halves[half] = score_tile(z);
-      }
-      const TileState state = merge_run(halves);
-      if (threadIdx.x % 32 == 0) mine[run] = state;
-    }
-    cluster.sync();
-    for (int k = threadIdx.x; k < a.runs; k += kThreads) {
-      all[k] = cluster.shared_of(mine, k / a.runs_of_block)[k % a.runs_of_block];
-    }
-    __syncthreads();
-    cluster.arrive();
-    if (threadIdx.x < 32) {
-      const float merged = merge_runs(all, a.runs);
-      if (threadIdx.x == 0) row_lse = merged;
-    }
-    __syncthreads();
-    const float lse = row_lse;
-    if (cluster.rank() == 0 && threadIdx.x == 0) {
-      if (a.lse != nullptr) a.lse[row] = lse;
-      const float result = a.sign * (chosen - lse);
-      if (a.logprob != nullptr) a.logprob[row] = kGradient && target < 0 ? 0.0f : result;
-    }
-    if constexpr (kGradient) {
-      // Write the gradient of this block's piece, and fetch the next row into its place.
-      Out* gradient = static_cast<Out*>(a.gradient) + row * a.gradient_stride;
-      const float* next = row + clusters < a.rows ? logits + clusters * a.stride : nullptr;
-      for (int turn = 0, run = warp; turn < kRounds || run < a.runs_of_block;
-           ++turn, run += kWarps) {
+  int round = 0;
+  for (int run = warp; run < a.runs_of_block && first + run * kRunTiles < last;
+       run += kWarps, ++round) {
+    if constexpr (kStaged) wait_for_round(round);
+    TileState halves[kHalves];
+    ROSE_UNROLL()
+    for (int half = 0; half < kHalves; ++half) {
+      const int tile = first + run * kRunTiles + half * kWarpTiles + lane_tile;
+      float z[kPerLane];
+      if (kStaged && run < a.staged) {
         ROSE_UNROLL()
-        for (int half = 0; half < kHalves; ++half) {
-          const int tile = first + run * kRunTiles + half * kWarpTiles + lane_tile;
-          if (run >= a.runs_of_block || tile >= last) continue;
-          const bool staged = kStaged && run < a.staged;
-          float z[kPerLane];
-          if (staged) {
-            load_staged(piece, true, tile - first, q, z);
-          } else {
-            load_lane<kWide>(logits, a.cols, tile, q, z);
-          }
-          store_gradient<Out, kWide>(gradient, a.cols, tile, q, z, lse, target, a.scale);
-          if (staged && next != nullptr) stage_lane<kWide>(next, a.cols, tile, first, q, piece);
+        for (int j = 0; j < 4; ++j) {
+          const float4 four =
+              tile < last ? *reinterpret_cast<const float4*>(piece + column_of(tile - first, q, j))
+                          : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+          z[4 * j] = four.x, z[4 * j + 1] = four.y, z[4 * j + 2] = four.z, z[4 * j + 3] = four.w;
         }
-        if (kStaged && turn < kRounds) copy_async_commit();
+      } else {
+        load_lane<kWide>(logits, tile < last ? a.cols : 0, tile, q, z);
       }
+      halves[half] = score_tile(z);
     }
-    cluster.wait();
+    const TileState state = merge_run(halves);
+    if (threadIdx.x % 32 == 0) mine[run] = state;
   }
+  cluster.sync();
+  for (int k = threadIdx.x; k < a.runs; k += kThreads) {
+    all[k] = cluster.shared_of(mine, k / a.runs_of_block)[k % a.runs_of_block];
+  }
+  __syncthreads();
+  cluster.arrive();
+  if (threadIdx.x < 32) {
+    const float lse = merge_runs(all, a.runs);
+    if (threadIdx.x == 0) row_lse = lse;
+  }
+  __syncthreads();
+  const float lse = row_lse;
+  if (cluster.rank() == 0 && threadIdx.x == 0) {
+    if (a.lse != nullptr) a.lse[row] = lse;
+    const float result = a.sign * (chosen - lse);
+    if (a.logprob != nullptr) a.logprob[row] = kGradient && target < 0 ? 0.0f : result;
+  }
+  if constexpr (kGradient) {
+    // Write the gradient of this block's piece.
+
+    // Ask for the row that will be read here next.
+    if (kStaged && row + a.ahead < a.rows) {
+      constexpr int line = 32;  // logits
+      const float* next = logits + a.ahead * a.stride + first * kTile;
+      const int count = min(a.cols - first * kTile, a.ahead_runs * kRunTiles * kTile);
+      for (int at = static_cast<int>(threadIdx.x) * line; at < count; at += kThreads * line)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(next + at));
+    }
+    Out* gradient = static_cast<Out*>(a.gradient) + row * a.gradient_stride;
+    const int end = min(a.cols, last * kTile), kept = (first + a.staged * kRunTiles) * kTile;
+    ROSE_UNROLL(4)
+    for (int col = first * kTile + static_cast<int>(threadIdx.x) * 4; col < end;
+         col += kThreads * 4) {
+      float z[4];
+      if (kStaged && col < kept) {
+        const float4 four = *reinterpret_cast<const float4*>(piece + col - first * kTile);
+        z[0] = four.x, z[1] = four.y, z[2] = four.z, z[3] = four.w;
+      } else {
+        ROSE_UNROLL()
+        for (int i = 0; i < 4; ++i) z[i] = col + i < a.cols ? logits[col + i] : 0.0f;
+      }
+      store_gradient<Out>(gradient, col, a.cols, kWide, z, lse, target, a.scale);
+    }
+  }
+  cluster.wait();
 }
 
 // Choose the cluster.
@@ -371,7 +365,8 @@ int resident_clusters(Kernel kernel, const cudaLaunchConfig_t& config, int block
   } else {
     int device = 0, processors = 0;
     ROSE_CUDA_CHECK(cudaGetDevice(&device));
-    ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    ROSE_CUDA_CHECK(
+        cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
     ROSE_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel, kThreads,
                                                                   config.dynamicSmemBytes));
     count *= processors;
@@ -379,39 +374,37 @@ int resident_clusters(Kernel kernel, const cudaLaunchConfig_t& config, int block
   return count = std::max(count, 1);
 }
 
-template <bool kStaged, class Kernel>
-void launch_clusters(Kernel kernel, const Scores& a, const ClusterPlan& plan, Stream stream) {
-  allow_shared_memory(kernel, plan.bytes);
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(a.rows * plan.blocks));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = plan.bytes;
-  config.stream = to_cuda(stream);
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(plan.blocks), 1, 1};
-  config.attrs = &cluster;
-  config.numAttrs = plan.blocks > 1 ? 1 : 0;
-  if constexpr (kStaged) {
-    const int resident = resident_clusters(kernel, config, plan.blocks);
-    if (resident < a.rows) config.gridDim.x = static_cast<unsigned>(resident * plan.blocks);
-  }
-  ROSE_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, a));
-}
-
 template <class Out, bool kGradient>
-void launch_scores(Scores a, bool wide, Stream stream) {
-  const ClusterPlan plan = plan_clusters(a.runs, kGradient, a.rows);
+void launch_scores(Scores a, std::int64_t rows, bool wide, Stream stream) {
+  const ClusterPlan plan = plan_clusters(a.runs, kGradient, rows);
   a.runs_of_block = plan.own, a.staged = plan.staged;
+  const auto launch = [&](auto kernel, bool staged) {
+    allow_shared_memory(kernel, plan.bytes);
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(rows * plan.blocks));
+    config.blockDim = dim3(kThreads);
+    config.dynamicSmemBytes = plan.bytes;
+    config.stream = to_cuda(stream);
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {static_cast<unsigned>(plan.blocks), 1, 1};
+    config.attrs = &cluster;
+    config.numAttrs = plan.blocks > 1 ? 1 : 0;
+    if (staged) {
+      a.ahead = resident_clusters(kernel, config, plan.blocks);
+      a.ahead_runs = plan.own * cross_entropy_ahead / 100;
+    }
+    ROSE_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, a));
+  };
   if constexpr (kGradient) {
     if (plan.staged > 0) {
-      wide ? launch_clusters<true>(score_kernel<Out, true, true, true>, a, plan, stream)
-           : launch_clusters<true>(score_kernel<Out, true, true, false>, a, plan, stream);
+      wide ? launch(score_kernel<Out, true, true, true>, true)
+           : launch(score_kernel<Out, true, true, false>, true);
       return;
     }
   }
-  wide ? launch_clusters<false>(score_kernel<Out, kGradient, false, true>, a, plan, stream)
-       : launch_clusters<false>(score_kernel<Out, kGradient, false, false>, a, plan, stream);
+  wide ? launch(score_kernel<Out, kGradient, false, true>, false)
+       : launch(score_kernel<Out, kGradient, false, false>, false);
 }
 
 Scores scores_of(const Matrix& logits, const std::int32_t* targets, float* logprob, float* lse) {
@@ -433,7 +426,8 @@ bool in_fours(const Matrix& m) {
 
 void launch_token_logprob(const Matrix& logits, const std::int32_t* targets, float* logprob,
                           float* lse, Stream stream) {
-  launch_scores<float, false>(scores_of(logits, targets, logprob, lse), in_fours(logits), stream);
+  launch_scores<float, false>(scores_of(logits, targets, logprob, lse), logits.rows,
+                              in_fours(logits), stream);
 }
 
 void launch_cross_entropy(const Matrix& logits, const std::int32_t* targets, float scale,
@@ -442,7 +436,8 @@ void launch_cross_entropy(const Matrix& logits, const std::int32_t* targets, flo
   a.sign = -1.0f, a.scale = scale;
   a.gradient = dlogits.data, a.gradient_stride = dlogits.row_stride();
   const bool wide = in_fours(logits) && in_fours(dlogits);
-  with_element(dlogits.dtype, [&]<class Out>(Out*) { launch_scores<Out, true>(a, wide, stream); });
+  with_element(dlogits.dtype,
+               [&]<class Out>(Out*) { launch_scores<Out, true>(a, logits.rows, wide, stream); });
 }
 
 }  // namespace rose::kernels::gpu

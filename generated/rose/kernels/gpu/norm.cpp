@@ -125,7 +125,7 @@ void add_layernorm(const Matrix& x, const Matrix& residual, const Matrix& weight
 
 std::size_t norm_backward_workspace(std::int64_t rows, std::int64_t cols) {
   if (rows <= 0 || cols <= 0) return 0;
-  const std::int64_t sums = 2 * std::min(rows, most_norm_runs) * cols;
+  const std::int64_t sums = 2 * std::min(rows, most_norm_runs(cols)) * cols;
   const std::int64_t means = cols > shortest_long_row ? 2 * rows : 0;
   return static_cast<std::size_t>(sums + means) * sizeof(float);
 }

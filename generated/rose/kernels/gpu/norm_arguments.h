@@ -26,8 +26,10 @@ struct NormBackwardArguments {
 void launch_norm_backward(const NormBackwardArguments& arguments, Stream stream);
 
 /// The rows of a backward pass are cut into at most so many runs of equal length; each sums its own dweight. As many blocks fill
-/// an H200 in one wave, two on each multiprocessor.
-inline constexpr std::int64_t most_norm_runs = 256;
+/// an H200 in one wave, two on each multiprocessor, or three where rows are heads and a block needs little.
+constexpr std::int64_t most_norm_runs(std::int64_t cols) {
+  return cols <= 128 ? 384 : 256;
+}
 /// Rows beyond this may need memory for two numbers each.
 inline constexpr std::int64_t shortest_long_row = 8192;
 constexpr std::int64_t rows_of_norm_run(std::int64_t rows, std::int64_t runs) {

@@ -432,8 +432,8 @@ void launch_norm_backward(const NormBackwardArguments& n, Stream stream) {
   a.weight = parameters(n.weight);
   a.mean = n.mean, a.inv = n.inv, a.heads = static_cast<unsigned>(n.heads);
   a.rows = n.x.rows * n.heads, a.cols = n.weight.cols;
-  a.run = rows_of_norm_run(a.rows, most_norm_runs);
-  const std::int64_t runs = runs_of_norm(a.rows, most_norm_runs);
+  a.run = rows_of_norm_run(a.rows, most_norm_runs(a.cols));
+  const std::int64_t runs = runs_of_norm(a.rows, most_norm_runs(a.cols));
   a.dweight = n.partial, a.dbias = n.partial + runs * a.cols;
   a.means = reinterpret_cast<float2*>(a.dbias + runs * a.cols);
   const bool wide = all_wide(n.x, n.dy, n.add, n.dx, n.weight) && a.cols % group_size == 0;
