@@ -489,7 +489,9 @@ set(ROSE_BENCHES
   cpu-prefill-smollm2
   cross-entropy
   engine-bs1-qwen3-0.6b
+  engine-mix-qwen3-0.6b
   engine-prefill-8k-qwen3-0.6b
+  engine-scheduler-step
   gemm-bf16-shapes
   gemm-fp32-4096
   grammar-mask-cpu
@@ -511,7 +513,9 @@ set(ROSE_LINKS_cpu-decode-smollm2 torch)
 set(ROSE_LINKS_cpu-prefill-smollm2 torch)
 set(ROSE_LINKS_cross-entropy cuda)
 set(ROSE_LINKS_engine-bs1-qwen3-0.6b torch cuda)
+set(ROSE_LINKS_engine-mix-qwen3-0.6b torch)
 set(ROSE_LINKS_engine-prefill-8k-qwen3-0.6b torch cuda)
+set(ROSE_LINKS_engine-scheduler-step torch)
 set(ROSE_LINKS_gemm-bf16-shapes cuda)
 set(ROSE_LINKS_gemm-fp32-4096 cuda)
 set(ROSE_LINKS_numerics-contract cuda)
@@ -558,7 +562,9 @@ set(ROSE_FILES
   bench/cpu-prefill-smollm2.cpp
   bench/cross-entropy.cpp
   bench/engine-bs1-qwen3-0.6b.cpp
+  bench/engine-mix-qwen3-0.6b.cpp
   bench/engine-prefill-8k-qwen3-0.6b.cpp
+  bench/engine-scheduler-step.cpp
   bench/gemm-bf16-shapes.cpp
   bench/gemm-fp32-4096.cpp
   bench/grammar-mask-cpu.cpp
