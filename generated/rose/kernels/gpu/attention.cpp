@@ -317,6 +317,7 @@ void attention(const AttentionPlan& plan, const Matrix& q, const Matrix& k, cons
   call.key_stride = k.row_stride();
   call.value_stride = v.row_stride();
   call.head_step = plan.shape.head_dim;
+  call.key_rows = plan.tokens;
   run(plan, call, stream);
 }
 
@@ -337,6 +338,7 @@ void attention(const AttentionPlan& plan, const Matrix& q, const KvView& kv, int
   call.k = static_cast<const std::byte*>(kv.k) + bytes;
   call.v = static_cast<const std::byte*>(kv.v) + bytes;
   call.key_stride = call.value_stride = kv.head_dim;
+  call.key_rows = rows;
   call.page_table = kv.page_table;
   call.table_stride = kv.table_stride;
   call.pages = static_cast<int>(kv.pages);

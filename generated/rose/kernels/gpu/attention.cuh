@@ -37,6 +37,8 @@ struct AttentionCall {
   int* counters = nullptr;    // zeros, one for each merge
   std::int32_t* fault = nullptr;
   DType dtype = DType::bf16;  // bf16, f16 or f32
+  std::int64_t key_rows = 0;  // rows that there are of keys
+  bool boxes = false;         // whole tiles are fetched as boxes
   bool warpgroup = true;      // may use wgmma
   bool turns = true;          // its computing warpgroups take turns
   int variant = 0;

@@ -13,6 +13,7 @@ constexpr int kConsumers = kGroups * kGroupThreads, kThreads = kConsumers + kGro
 constexpr int kRows = 64 * kGroups;
 constexpr int kTile = numerics::key_tile;
 constexpr int kStages = 2;
+constexpr int kBoxRows = 16;  // that one copy brings
 constexpr int kTurn =
     4;  // names of barriers: 4 for the first computing warpgroup, 5 for the second
 
@@ -22,38 +23,84 @@ struct WarpgroupShared {
   Swizzled<T, D, kRows> queries;
   Swizzled<T, D, kTile> keys[kStages], values[kStages];
   float closed[D / 2 * kConsumers];  // the merged splits' O, element i of a thread at [i][thread]
-  int row[2][kTile];                 // which key rows a tile is made of
+  int row[kTile];                    // which key rows a tile is made of
   std::uint64_t full_keys[kStages], full_values[kStages];    // a tile has arrived
   std::uint64_t empty_keys[kStages], empty_values[kStages];  // nobody reads it any more
 };
 
-// The warpgroup that fetches.
+// Whole tiles, fetched by one warp as boxes.
 template <class T, int D>
-__device__ __forceinline__ void fetch_all(const AttentionCall& call, WarpgroupShared<T, D>& shared,
+__device__ __forceinline__ void fetch_boxes(const AttentionCall& call, const CUtensorMap& k_map,
+                                            const CUtensorMap& v_map,
+                                            WarpgroupShared<T, D>& shared, int sequence,
+                                            int first_token, int kv_head, int tiles) {
+  constexpr int boxes = kTile / kBoxRows, slabs = D / 64;
+  static_assert(boxes * slabs <= 32);
+  const int lane = static_cast<int>(threadIdx.x) % 32, box = lane % boxes, slab = lane / boxes;
+  const int column = kv_head * static_cast<int>(call.head_step) + slab * 64;
+  const auto row_of = [&](int t) {
+    const int row = key_row(call, sequence, kv_head, first_token, t * kTile + box * kBoxRows);
+    return row < 0 ? static_cast<int>(call.key_rows) : row;  // no such page: zeros from outside
+  };
+  const auto bring = [&](const CUtensorMap& map, T* to, std::uint64_t& full, int row) {
+    if (lane == 0) {
+      hopper::barrier_arrive_expecting(shared_address(&full),
+                                       static_cast<int>(sizeof(T)) * kTile * D);
+    }
+    __syncwarp();
+    if (slab < slabs) {
+      hopper::copy_box(shared_address(to + (slab * kTile + box * kBoxRows) * 64), &map, column, row,
+                       shared_address(&full));
+    }
+  };
+  int row = tiles > 0 ? row_of(0) : 0;
+  for (int t = 0; t < tiles; ++t) {
+    const int stage = t % kStages, lap = t / kStages;
+    const int next_row = t + 1 < tiles ? row_of(t + 1) : 0;
+    if (lap > 0) barrier_wait(shared.empty_keys[stage], (lap - 1) & 1);
+    bring(k_map, shared.keys[stage].at, shared.full_keys[stage], row);
+    if (lap > 0) barrier_wait(shared.empty_values[stage], (lap - 1) & 1);
+    bring(v_map, shared.values[stage].at, shared.full_values[stage], row);
+    row = next_row;
+  }
+}
+
+// Other tiles, fetched by the warpgroup row by row.
+template <class T, int D>
+__device__ __forceinline__ void fetch_all(const AttentionCall& call, const CUtensorMap& k_map,
+                                          const CUtensorMap& v_map, WarpgroupShared<T, D>& shared,
                                           int sequence, int first_token, int kv_head, int keys) {
+  using Tile = Swizzled<T, D, kTile>;
   const int thread = static_cast<int>(threadIdx.x) - kConsumers;
   const T* const k = static_cast<const T*>(call.k) + kv_head * call.head_step;
   const T* const v = static_cast<const T*>(call.v) + kv_head * call.head_step;
-  const int tiles = (keys + kTile - 1) / kTile;
-  using Tile = Swizzled<T, D, kTile>;
-  for (int t = 0; t < tiles; ++t) {
-    const int stage = t % kStages, lap = t / kStages;
-    int* const rows = shared.row[t & 1];
-    const auto row_of = [&](int j) { return rows[j]; };
-    const int position = t * kTile + thread;
-    rows[thread] = position < keys ? key_row(call, sequence, kv_head, first_token, position) : -1;
+  const int tiles = (keys + kTile - 1) / kTile, whole = call.boxes ? keys / kTile : 0;
+  if (thread < 32) {
+    fetch_boxes<T, D>(call, k_map, v_map, shared, sequence, first_token, kv_head, whole);
+  }
+  for (int t = whole; t < tiles; ++t) {
+    const int stage = t % kStages, lap = t / kStages, position = t * kTile + thread;
+    shared.row[thread] =
+        position < keys ? key_row(call, sequence, kv_head, first_token, position) : -1;
+    if (lap > 0 && thread < 32) {
+      barrier_wait(shared.empty_keys[stage], (lap - 1) & 1);
+      barrier_wait(shared.empty_values[stage], (lap - 1) & 1);
+    }
     gather_threads(1, kGroupThreads);
-    if (lap > 0) barrier_wait(shared.empty_keys[stage], (lap - 1) & 1);
+    const auto row_of = [&](int j) { return shared.row[j]; };
     copy_rows<Tile, kTile, kGroupThreads>(shared.keys[stage].at, k, call.key_stride, thread,
                                           row_of);
-    barrier_arrive_after_copies(shared.full_keys[stage]);
-    if (lap > 0) barrier_wait(shared.empty_values[stage], (lap - 1) & 1);
     copy_rows<Tile, kTile, kGroupThreads>(shared.values[stage].at, v, call.value_stride, thread,
                                           row_of);
-    barrier_arrive_after_copies(shared.full_values[stage]);
+    copy_async_commit();
+    copy_async_wait<0>();
+    order_copies();
+    gather_threads(1, kGroupThreads);
+    if (thread == 0) {
+      barrier_arrive(shared.full_keys[stage]);
+      barrier_arrive(shared.full_values[stage]);
+    }
   }
-  copy_async_commit();
-  copy_async_wait<0>();
 }
 
 // Bring the queries of one warpgroup.
@@ -110,7 +157,6 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
   // Begin a product.
   const auto begin_scores = [&](int t) {
     barrier_wait(shared.full_keys[t % kStages], t / kStages & 1);
-    order_copies();
     warpgroup_arrive();
     ROSE_UNROLL()
     for (int kk = 0; kk < D / 16; ++kk) {
@@ -121,7 +167,6 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
   };
   const auto begin_values = [&](int t) {
     barrier_wait(shared.full_values[t % kStages], t / kStages & 1);
-    order_copies();
     pin(open);
     pin(p);
     warpgroup_arrive();
@@ -204,7 +249,9 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
 
 // Hand out roles and registers.
 template <class T, int D, bool Turns>
-__global__ void __launch_bounds__(kThreads, 1) attend_warpgroups(AttentionCall call) {
+__global__ void __launch_bounds__(kThreads, 1)
+    attend_warpgroups(AttentionCall call, const __grid_constant__ CUtensorMap k_map,
+                      const __grid_constant__ CUtensorMap v_map) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<WarpgroupShared<T, D>*>(memory);
@@ -217,16 +264,17 @@ __global__ void __launch_bounds__(kThreads, 1) attend_warpgroups(AttentionCall c
   const int keys = span.limit((first_row + row_count - 1) / group);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      barrier_begin(shared.full_keys[i], kGroupThreads);
-      barrier_begin(shared.full_values[i], kGroupThreads);
+      barrier_begin(shared.full_keys[i], 1);
+      barrier_begin(shared.full_values[i], 1);
       barrier_begin(shared.empty_keys[i], kConsumers / 32);
       barrier_begin(shared.empty_values[i], kConsumers / 32);
     }
+    hopper::barrier_init_fence();
   }
   __syncthreads();
   if (threadIdx.x >= kConsumers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    fetch_all<T, D>(call, shared, sequence, span.first_token, kv_head, keys);
+    fetch_all<T, D>(call, k_map, v_map, shared, sequence, span.first_token, kv_head, keys);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     compute<T, D, Turns>(call, shared, span, first_row, row_count, kv_head, keys);
@@ -237,19 +285,40 @@ __global__ void __launch_bounds__(kThreads, 1) attend_warpgroups(AttentionCall c
 }
 
 // Launch either version.
-template <class T, int D>
-void launch(const AttentionCall& call, cudaStream_t stream) {
+
+/// Keys or values as a matrix of boxes; rows of one page lie together, and so do packed ones.
+CUtensorMap describe(const AttentionCall& call, const void* data, std::int64_t stride) {
+  constexpr std::int64_t columns = 64, bytes = 2;
+  const bool paged = call.page_table != nullptr;
+  const cuuint64_t sizes[2] = {
+      static_cast<cuuint64_t>(call.head_dim) * static_cast<cuuint64_t>(paged ? 1 : call.kv_heads),
+      static_cast<cuuint64_t>(call.key_rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride * bytes)};
+  const cuuint32_t box[2] = {columns, kBoxRows};
+  return hopper::tensor_map(call.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                     : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                            data, sizes, strides, box);
+}
+
+template <class T, int D, bool Turns>
+void launch(AttentionCall call, cudaStream_t stream) {
   constexpr int bytes = sizeof(WarpgroupShared<T, D>);
   static_assert(bytes <= 227 * 1024);
-  const auto blocks = static_cast<unsigned>(call.item_count);
-  if (call.turns) {
-    allow_shared_memory(attend_warpgroups<T, D, true>, bytes);
-    attend_warpgroups<T, D, true><<<blocks, kThreads, bytes, stream>>>(call);
-  } else {
-    allow_shared_memory(attend_warpgroups<T, D, false>, bytes);
-    attend_warpgroups<T, D, false><<<blocks, kThreads, bytes, stream>>>(call);
+  allow_shared_memory(attend_warpgroups<T, D, Turns>, bytes);
+  CUtensorMap maps[2] = {};
+  call.boxes = call.page_table == nullptr || call.page_size % kBoxRows == 0;
+  if (call.boxes) {
+    maps[0] = describe(call, call.k, call.key_stride);
+    maps[1] = describe(call, call.v, call.value_stride);
   }
+  attend_warpgroups<T, D, Turns><<<static_cast<unsigned>(call.item_count), kThreads, bytes,
+                                   stream>>>(call, maps[0], maps[1]);
   ROSE_LAUNCH_CHECK("attention");
+}
+
+template <class T, int D>
+void launch(const AttentionCall& call, cudaStream_t stream) {
+  call.turns ? launch<T, D, true>(call, stream) : launch<T, D, false>(call, stream);
 }
 
 template <class T>
