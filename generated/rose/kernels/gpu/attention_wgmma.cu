@@ -133,7 +133,9 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
                                         const Span& span, int first_row, int row_count, int kv_head,
                                         int keys) {
   using Group = Warpgroup<T>;
-  const int thread = static_cast<int>(threadIdx.x), warpgroup = thread / kGroupThreads;
+  const int thread = static_cast<int>(threadIdx.x);
+  // The same in all lanes, and known to be: descriptors stay in the registers that a warp shares.
+  const int warpgroup = __shfl_sync(full_warp, thread / kGroupThreads, 0);
   const int lane = thread % 32, g = lane / 4, group = call.heads / call.kv_heads;
   const int first = warpgroup * 64 + thread % kGroupThreads / 32 * 16 + g;  // and first + 8
   fetch_queries<T, D>(call, shared, span, first_row, row_count, kv_head);
