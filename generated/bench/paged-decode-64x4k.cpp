@@ -21,6 +21,7 @@ constexpr std::int64_t sequences = 64, length = 4096, kv_heads = 8, head_dim = 1
 constexpr std::int64_t pages = sequences * length / page;
 constexpr std::int64_t cache_elements = pages * kv_heads * page * head_dim;
 
+// Random numbers on the device.
 gpu::Buffer random(std::int64_t count, std::uint64_t seed) {
   rose::core::Rng rng(seed);
   std::vector<std::uint16_t> bits(static_cast<std::size_t>(count));
@@ -31,92 +32,95 @@ gpu::Buffer random(std::int64_t count, std::uint64_t seed) {
   return gpu::Buffer::of(std::span<const std::uint16_t>(bits));
 }
 
-/// Microseconds for one step with this many query heads, and whether all ways of computing it agreed bit for bit.
-double decode(std::int64_t heads, const gpu::Buffer& k, const gpu::Buffer& v, bool& agreed,
-              bool shuffled = true, gpu::AttentionOptions how = {}, bool merge = true) {
-  const gpu::Buffer q = random(sequences * heads * head_dim, 3);
-  std::vector<std::int32_t> table(static_cast<std::size_t>(pages)), offsets(sequences + 1);
-  std::iota(table.begin(), table.end(), 0);
-  std::iota(offsets.begin(), offsets.end(), 0);
-  rose::core::Rng rng(4);
-  for (std::size_t i = table.size(); shuffled && i > 1; --i) {
-    std::swap(table[i - 1], table[rng.below(static_cast<std::uint32_t>(i))]);
+struct Cache {
+  gpu::Buffer k = random(cache_elements, 1), v = random(cache_elements, 2), table;
+  // A page table in random order, or in order.
+  explicit Cache(bool shuffled) {
+    std::vector<std::int32_t> order(static_cast<std::size_t>(pages));
+    std::iota(order.begin(), order.end(), 0);
+    rose::core::Rng rng(4);
+    for (std::size_t i = order.size(); shuffled && i > 1; --i) {
+      std::swap(order[i - 1], order[rng.below(static_cast<std::uint32_t>(i))]);
+    }
+    table = gpu::Buffer::of(std::span<const std::int32_t>(order));
   }
-  const gpu::Buffer table_on_device = gpu::Buffer::of(std::span<const std::int32_t>(table));
-  const rose::kernels::KvView view{.k = k.data(),
-                                   .v = v.data(),
-                                   .dtype = DType::bf16,
-                                   .layers = 1,
-                                   .kv_heads = kv_heads,
-                                   .head_dim = head_dim,
-                                   .page_size = page,
-                                   .pages = pages,
-                                   .page_table = table_on_device.as<std::int32_t>(),
-                                   .table_stride = length / page};
-  const std::vector<std::int32_t> lengths(sequences, static_cast<std::int32_t>(length));
-  const auto bytes = static_cast<std::size_t>(sequences * heads * head_dim) * 2;
-  const auto run = [&](const gpu::AttentionOptions& options, const auto& use) {
-    gpu::AttentionPlan plan = gpu::plan_attention(
-        {heads, kv_heads, head_dim, 1.0f / std::sqrt(128.0f)}, offsets, lengths, options);
-    if (!merge) plan.merges = 0;
-    const gpu::Buffer workspace(plan.workspace_bytes());
-    gpu::Buffer out(bytes);
+  rose::kernels::KvView view() const {
+    return {.k = k.data(),
+            .v = v.data(),
+            .dtype = DType::bf16,
+            .layers = 1,
+            .kv_heads = kv_heads,
+            .head_dim = head_dim,
+            .page_size = page,
+            .pages = pages,
+            .page_table = table.as<std::int32_t>(),
+            .table_stride = length / page};
+  }
+};
+
+// One step with this many query heads: its bits, and its microseconds.
+struct Step {
+  gpu::Buffer q, out, workspace;
+  gpu::AttentionPlan plan;
+  const Cache& cache;
+  std::int64_t heads;
+
+  Step(const Cache& c, std::int64_t h, const gpu::AttentionOptions& options = {})
+      : q(random(sequences * h * head_dim, 3)), out(q.bytes()), cache(c), heads(h) {
+    std::vector<std::int32_t> offsets(sequences + 1);
+    std::iota(offsets.begin(), offsets.end(), 0);
+    const std::vector<std::int32_t> lengths(sequences, static_cast<std::int32_t>(length));
+    plan = gpu::plan_attention({heads, kv_heads, head_dim, 1.0f / std::sqrt(128.0f)}, offsets,
+                               lengths, options);
+    workspace = gpu::Buffer(plan.workspace_bytes());
     out.poison();
     gpu::upload(plan, workspace.workspace(), {});
     gpu::synchronize({});
-    const gpu::Matrix queries{q.data(), DType::bf16, sequences, heads * head_dim};
-    const gpu::Matrix result{out.data(), DType::bf16, sequences, heads * head_dim};
-    const gpu::Launch launch = [&](int, gpu::Stream stream) {
-      gpu::attention(plan, queries, view, 0, result, nullptr, workspace.workspace(), stream);
-    };
-    return use(launch, out);
-  };
-  const auto once = [](const gpu::Launch& launch, const gpu::Buffer& out) {
-    launch(0, {});
+  }
+  void launch(gpu::Stream stream) const {
+    gpu::attention(plan, {q.data(), DType::bf16, sequences, heads * head_dim}, cache.view(), 0,
+                   {out.data(), DType::bf16, sequences, heads * head_dim}, nullptr,
+                   workspace.workspace(), stream);
+  }
+  std::vector<std::uint16_t> bits() const {
+    launch({});
     gpu::synchronize({});
     return out.values<std::uint16_t>();
-  };
-  if (merge) agreed = agreed && run(how, once) == run({.path = gpu::AttentionPath::rows}, once);
-  return run(how, [](const gpu::Launch& launch, const gpu::Buffer&) {
-    return gpu::time_launches(launch, {.rounds = 8, .samples = 9, .warmup = 2}).median_us;
-  });
-}
+  }
+  double rate() const {  // GB/s of keys and values
+    const gpu::Launch one = [&](int, gpu::Stream stream) { launch(stream); };
+    const gpu::Timing timing = gpu::time_launches(one, {.rounds = 8, .samples = 9, .warmup = 2});
+    return 4e-3 * static_cast<double>(cache_elements) / timing.median_us;
+  }
+};
 
 }  // namespace
 
+// Compare the ways of computing it, then time them.
 int main(int argc, char** argv) {
-  const gpu::Buffer k = random(cache_elements, 1), v = random(cache_elements, 2);
-  const double giga = 4e-3 * cache_elements;  // bytes of keys and values per microsecond to GB/s
+  const Cache cache(true), ordered(false);
   bool agreed = true;
-  boost::json::object groups;
+  boost::json::object rates;
   for (const std::int64_t group : {1, 2, 4, 8, 16}) {
-    const double rate = giga / decode(group * kv_heads, k, v, agreed);
-    std::fprintf(stderr, "paged decode, %2d query heads to a key head: %.0f GB/s\n",
-                 static_cast<int>(group), rate);
-    groups["group_" + std::to_string(group)] = rate;
+    const Step step(cache, group * kv_heads);
+    const Step rows(cache, group * kv_heads, {.path = gpu::AttentionPath::rows});
+    agreed = agreed && step.bits() == rows.bits() && step.bits() == rows.bits();
+    rates["group_" + std::to_string(group)] = step.rate();
   }
-  groups["in_order"] = giga / decode(4 * kv_heads, k, v, agreed, false);
-  std::fprintf(stderr, "pages in order: %.0f GB/s\n", groups["in_order"].as_double());
-  for (const int variant : {-1, 0, 1, 2, 3, 4, 5, 8, 9, 12, 13, 16, 17, 21, 32, 33, 37, 64, 65}) {
-    gpu::AttentionOptions how;
-    how.warpgroup = variant >= 0;
-    how.variant = std::max(0, variant);
-    bool same = true;
-    const double whole = giga / decode(4 * kv_heads, k, v, same, true, how);
-    const double again = giga / decode(4 * kv_heads, k, v, same, true, how);
-    std::fprintf(stderr, "variant %d: %.0f, %.0f GB/s, bits %s\n", variant, whole, again,
-                 same ? "agree" : "DIFFER");
-  }
+  const Step step(cache, 4 * kv_heads), portable(cache, 4 * kv_heads, {.warpgroup = false});
+  rates["in_order"] = Step(ordered, 4 * kv_heads).rate();
+  rates["portable"] = portable.rate();
+  agreed = agreed && step.bits() == portable.bits();
   const double read = gpu::measure_bandwidth().read / 1e9;
-  std::fprintf(stderr, "read bandwidth %.0f GB/s, ways of computing %s\n", read,
-               agreed ? "agree" : "DIFFER");
+  std::fprintf(stderr, "%s; read bandwidth %.0f GB/s, ways of computing %s\n",
+               boost::json::serialize(rates).c_str(), read, agreed ? "agree" : "DIFFER");
   return rose::bench::run(
       argc, argv,
       {.metric = "rate",
        .unit = "GB/s",
        .better = "higher",
        .extra = {{"correct",
-                  {{"against", "the rows kernel, bit for bit"},
+                  {{"against", "the rows kernel and the portable one, bit for bit"},
                    {"error", agreed ? 0 : 1},
                    {"bound", 0}}},
                  {"seed", 1},
@@ -126,8 +130,8 @@ int main(int argc, char** argv) {
                     "64 sequences of 4,096 keys, 8 key heads of 128, 4 query heads each, "
                     "bf16, pages of 16 in random order"},
                    {"bytes", "keys and values once"},
-                   {"by_group", groups},
+                   {"by_group", rates},
                    {"device", gpu::device_info().name},
                    {"sm_mhz", gpu::read_clocks().sm_mhz}}}}},
-      [&] { return giga / decode(4 * kv_heads, k, v, agreed); });
+      [&] { return step.rate(); });
 }

@@ -87,10 +87,10 @@ void add_splits(Work& work, const AttentionShape& shape, const Sequence& s) {
       const auto where = static_cast<std::int32_t>(head | first / kSplitRows << 16);
       for (std::int64_t i = 0; i < splits; ++i) {
         const std::int64_t slot = splits == 1 ? -1 : work.slots + i;
-        work.splits.push_back(
-            {s.index, where, static_cast<std::int32_t>(i), static_cast<std::int32_t>(slot),
-             s.first_token, static_cast<std::int32_t>(s.tokens), static_cast<std::int32_t>(s.keys),
-             static_cast<std::int32_t>(work.merges.size())});
+        work.splits.push_back({s.index, where, static_cast<std::int32_t>(i),
+                               static_cast<std::int32_t>(slot), s.first_token,
+                               static_cast<std::int32_t>(s.tokens),
+                               static_cast<std::int32_t>(s.keys), 0});
       }
       if (splits > 1) {
         work.merges.push_back({s.index, where, static_cast<std::int32_t>(work.slots),
@@ -192,8 +192,6 @@ AttentionPlan plan_attention(const AttentionShape& shape, std::span<const std::i
   plan.row_items = append(plan.words, work.rows, options.least_rows, plan.rows);
   plan.split_items = append(plan.words, work.splits, options.least_splits, plan.splits);
   plan.merge_items = append(plan.words, work.merges, options.least_merges, plan.merges);
-  plan.counters = static_cast<std::int64_t>(plan.words.size());
-  plan.words.resize(plan.words.size() + static_cast<std::size_t>(plan.merges), 0);
   plan.slots = std::max(work.slots, options.least_merges > 0 ? options.least_splits : 0);
   return plan;
 }
@@ -230,11 +228,9 @@ AttentionCall begin(const AttentionPlan& plan, const Matrix& q, const Matrix& ou
   call.split = plan.options.key_split;
   call.warpgroup = plan.options.warpgroup;
   call.turns = plan.options.turns;
-  call.variant = plan.options.variant;
   call.dtype = q.dtype;
   call.row_offsets = static_cast<const std::int32_t*>(workspace.data);
   call.key_lengths = call.row_offsets + plan.lengths;
-  call.counters = static_cast<int*>(workspace.data) + plan.counters;
   call.partials =
       reinterpret_cast<float*>(static_cast<std::byte*>(workspace.data) + plan.plan_bytes());
   return call;
@@ -251,10 +247,10 @@ void run(const AttentionPlan& plan, AttentionCall call, Stream stream) {
   if (plan.rows > 0) launch_attention_rows(with(plan.row_items, plan.rows), stream.handle);
   if (plan.splits == 0) return;
   const AttentionCall& splits = with(plan.split_items, plan.splits);
-  const bool merged = launch_attention_pages(splits, stream.handle);
-  if (!merged) launch_attention_splits(splits, stream.handle);
-  if (plan.merges == 0 || (merged && (call.variant & 16) == 0)) return;
-  launch_attention_merge(with(plan.merge_items, plan.merges), stream.handle);
+  if (!launch_attention_pages(splits, stream.handle)) {
+    launch_attention_splits(splits, stream.handle);
+  }
+  if (plan.merges > 0) launch_attention_merge(with(plan.merge_items, plan.merges), stream.handle);
 #else
   static_cast<void>(plan), static_cast<void>(call), static_cast<void>(stream);
   no_cuda("attention");

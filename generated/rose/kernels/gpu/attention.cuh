@@ -34,19 +34,17 @@ struct AttentionCall {
   const std::int32_t* items = nullptr;  // four words each
   std::int64_t item_count = 0;
   float* partials = nullptr;  // [slots, 16, head_dim + 2]
-  int* counters = nullptr;    // zeros, one for each merge
   std::int32_t* fault = nullptr;
   DType dtype = DType::bf16;  // bf16, f16 or f32
   std::int64_t key_rows = 0;  // rows that there are of keys
   bool boxes = false;         // whole tiles are fetched as boxes
   bool warpgroup = true;      // may use wgmma
   bool turns = true;          // its computing warpgroups take turns
-  int variant = 0;
 };
 
 /// The kernel for these items: for many rows, for splits, and the merge of splits.
 void launch_attention_rows(const AttentionCall& call, void* stream);
-/// Splits and their merge in one kernel, on Hopper, through a cache whose pages suit it; or says that it cannot.
+/// Splits on Hopper, through a cache whose pages suit it; or says that it cannot.
 bool launch_attention_pages(const AttentionCall& call, void* stream);
 void launch_attention_splits(const AttentionCall& call, void* stream);
 void launch_attention_merge(const AttentionCall& call, void* stream);

@@ -26,7 +26,6 @@ struct AttentionOptions {
   int key_split = numerics::key_split;  ///< another value is another function: for measuring only
   bool warpgroup = true;                ///< may use wgmma where the device has it (same bits)
   bool turns = true;                    ///< warpgroups take turns at issuing products (same bits)
-  int variant = 0;
   /// Least numbers of work items, filled up with empty ones, so that a captured graph can be
   /// replayed with the plan of another batch.
   std::int64_t least_rows = 0, least_splits = 0, least_merges = 0;
@@ -44,8 +43,7 @@ struct AttentionPlan {
   std::vector<std::int32_t> words;                ///< what the kernels read, in one upload
   std::int64_t rows = 0, splits = 0, merges = 0;  ///< work items
   std::int64_t row_items = 0, split_items = 0, merge_items = 0, lengths = 0;  ///< where in words
-  std::int64_t counters = 0;  ///< and one for each merge: how many of its parts are there
-  std::int64_t slots = 0;     ///< partial results between the splits kernel and the merge
+  std::int64_t slots = 0;  ///< partial results between the splits kernel and the merge
 
   std::size_t plan_bytes() const;       ///< words, rounded up
   std::size_t workspace_bytes() const;  ///< plan and partial results

@@ -10,8 +10,9 @@
 namespace rose::kernels::gpu {
 namespace {
 
-constexpr int kWarps = 4, kComputing = 32 * kWarps, kThreads = kComputing + 64;
-constexpr int kKeys = 16;  // that one copy brings
+constexpr int kWarps = 4, kComputing = 32 * kWarps, kThreads = kComputing + 32;
+constexpr int kBlocks = 2;  // of a multiprocessor
+constexpr int kKeys = 16;   // that one copy brings
 constexpr int kTile = numerics::key_tile, kTileCopies = kTile / kKeys;
 constexpr int kTiles = numerics::key_split / kTile;  // as many as computing warps
 constexpr int kStage = 4;                            // copies in a stage of the ring
@@ -23,27 +24,13 @@ __device__ __forceinline__ int copies_of(int keys) {
 }
 
 // Divide shared memory.
-
-/// Sixteen rows as the copy leaves them: in lines of 64 elements, the 16-byte chunks of a line permuted by its number's low bits.
-template <class T, int D, bool RowMajor>
-struct PageRows {
-  static constexpr int lines = D / 64;  // of a row
-  T at[kKeys * D];
-  static __device__ __forceinline__ int offset(int row, int d) {
-    const int line = RowMajor ? row * lines + d / 64 : d / 64 * kKeys + row;
-    return line * 64 + ((d % 64 / 8) ^ (line & 7)) * 8;
-  }
-};
-
-template <class T, int D, int Stages, bool RowMajor>
+template <class T, int D, int Stages>
 struct PagesShared {
-  using Rows = PageRows<T, D, RowMajor>;
-  Rows ring[Stages][kStage];  // 16 keys or values each
+  Swizzled<T, D, kKeys> ring[Stages][kStage];  // 16 keys or values each
   static constexpr int pitch = numerics::key_split + 8;
   T weights[split_rows * pitch];
   TileStates<kTiles> states;
   std::uint64_t full[Stages], empty[Stages];
-  std::uint64_t stored, noted;  // an item's part is stored; the warp that merges has seen that
 };
 
 /// Where in the ring a warp is.
@@ -60,10 +47,10 @@ struct RingPosition {
 };
 
 // The warp that fetches.
-template <class T, int D, int Stages, bool RowMajor>
+template <class T, int D, int Stages>
 __device__ __forceinline__ void fetch_pages(const AttentionCall& call, const CUtensorMap& k_map,
                                             const CUtensorMap& v_map,
-                                            PagesShared<T, D, Stages, RowMajor>& shared) {
+                                            PagesShared<T, D, Stages>& shared) {
   const int lane = static_cast<int>(threadIdx.x) % 32, group = call.heads / call.kv_heads;
   // The page that holds this lane's 16 keys, and the row where they begin. There is no such page: the row behind the last,
   // which arrives as zeros.
@@ -91,20 +78,7 @@ __device__ __forceinline__ void fetch_pages(const AttentionCall& call, const CUt
     }
     __syncwarp();
     if (lane < copies) {
-      if (call.variant & 1) {
-        std::uint64_t policy;
-        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-        asm volatile(
-            "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::"
-            "cache_hint [%0], [%1, "
-            "{%2, %3, %4}], [%5], %6;" ::"r"(shared_address(shared.ring[at.stage][lane].at)),
-            "l"(&map), "r"(0), "r"(RowMajor ? 0 : row), "r"(RowMajor ? row : 0), "r"(full),
-            "l"(policy)
-            : "memory");
-      } else {
-        hopper::copy_box(shared_address(shared.ring[at.stage][lane].at), &map, 0,
-                         RowMajor ? 0 : row, RowMajor ? row : 0, full);
-      }
+      hopper::copy_box_once(shared_address(shared.ring[at.stage][lane].at), &map, 0, row, 0, full);
     }
     at.advance();
   };
@@ -129,12 +103,12 @@ __device__ __forceinline__ void fetch_pages(const AttentionCall& call, const CUt
 }
 
 // The warps that compute.
-template <class T, int D, int Stages, bool RowMajor>
+template <class T, int D, int Stages>
 __device__ __forceinline__ void attend_pages(const AttentionCall& call,
-                                             PagesShared<T, D, Stages, RowMajor>& shared) {
-  using Rows = PageRows<T, D, RowMajor>;
+                                             PagesShared<T, D, Stages>& shared) {
+  using Rows = Swizzled<T, D, kKeys>;
   constexpr int columns = D / kWarps;  // of the output, that a warp computes
-  constexpr int pitch = PagesShared<T, D, Stages, RowMajor>::pitch;
+  constexpr int pitch = PagesShared<T, D, Stages>::pitch;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4, quad = lane % 4, group = call.heads / call.kv_heads;
   RingPosition<Stages> at;
@@ -167,7 +141,6 @@ __device__ __forceinline__ void attend_pages(const AttentionCall& call,
   const std::int64_t step = gridDim.x;
   SplitItem item(call, blockIdx.x);
   load_queries(item);
-  int noted = 1;  // the first item need not wait
   for (std::int64_t index = blockIdx.x; !item.empty(); index += step) {
     const SplitItem next(call, index + step);
     const int keys = item.keys(group), copies = copies_of(keys);
@@ -240,62 +213,23 @@ __device__ __forceinline__ void attend_pages(const AttentionCall& call,
       release();
     }
     store_split<T, D>(call, item, open, max, sum, warp * columns, warp == 0);
-    __syncwarp();
-    if (lane == 0) {
-      barrier_wait(shared.noted, noted);
-      barrier_arrive(shared.stored);
-    }
-    noted ^= 1;
     item = next;
   }
 }
 
-// The warp that merges.
-
-/// Counts the parts of the same rows that are stored. Whoever finds them complete merges them.
-template <class T, int D>
-__device__ __forceinline__ void merge_parts(const AttentionCall& call, std::uint64_t& stored,
-                                            std::uint64_t& noted) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, group = call.heads / call.kv_heads;
-  int parity = 0;
-  for (std::int64_t index = blockIdx.x;; index += gridDim.x, parity ^= 1) {
-    const SplitItem item(call, index);
-    if (item.empty()) return;
-    barrier_wait(stored, parity);
-    if (lane == 0) barrier_arrive(noted);
-    if (item.slot() < 0 || (call.variant & 16)) continue;
-    int last = 0;
-    if (lane == 0) {
-      __threadfence();  // what this block's warps have stored is there before it is counted
-      int* const counter = call.counters + item.merge();
-      last = atomicAdd(counter, 1) == item.splits(group) - 1 ? 1 : 0;
-      if (last != 0) *counter = 0;  // for the next launch
-      __threadfence();
-    }
-    if (__shfl_sync(full_warp, last, 0) == 0) continue;
-    for (int row = 0; row < item.rows(group); ++row) {
-      const int r = item.first_row() + row;
-      merge_row<T, D>(call, item.first_slot(), item.splits(group), row,
-                      item.first_token() + r / group, item.kv_head() * group + r % group);
-    }
-  }
-}
-
 // Hand out roles.
-template <class T, int D, int Stages, int Blocks, bool RowMajor>
-__global__ void __launch_bounds__(kThreads, Blocks)
+template <class T, int D, int Stages>
+__global__ void __launch_bounds__(kThreads, kBlocks)
     attend_paged_splits(AttentionCall call, const __grid_constant__ CUtensorMap k_map,
                         const __grid_constant__ CUtensorMap v_map) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
-  auto& shared = *reinterpret_cast<PagesShared<T, D, Stages, RowMajor>*>(memory);
+  auto& shared = *reinterpret_cast<PagesShared<T, D, Stages>*>(memory);
   if (threadIdx.x == 0) {
     for (int i = 0; i < Stages; ++i) {
       barrier_begin(shared.full[i], 1);
       barrier_begin(shared.empty[i], kWarps);
     }
-    barrier_begin(shared.stored, kWarps);
-    barrier_begin(shared.noted, 1);
     hopper::barrier_init_fence();
   }
   allow_next();
@@ -303,10 +237,8 @@ __global__ void __launch_bounds__(kThreads, Blocks)
   __syncthreads();
   if (threadIdx.x < kComputing) {
     attend_pages(call, shared);
-  } else if (threadIdx.x < kComputing + 32) {
-    fetch_pages(call, k_map, v_map, shared);
   } else {
-    merge_parts<T, D>(call, shared.stored, shared.noted);
+    fetch_pages(call, k_map, v_map, shared);
   }
 #else
   __trap();  // compiled for a machine without these instructions: nothing launches this there
@@ -315,59 +247,44 @@ __global__ void __launch_bounds__(kThreads, Blocks)
 
 // Describe the cache, and launch.
 
-/// A layer of the cache as rows of D / 64 lines.
-CUtensorMap describe(const AttentionCall& call, const void* data, bool row_major) {
-  constexpr cuuint64_t line = 64, bytes = 2;
-  const auto width = static_cast<cuuint64_t>(call.head_dim), lines = width / line;
-  const cuuint64_t rows = static_cast<cuuint64_t>(call.pages) *
-                          static_cast<cuuint64_t>(call.kv_heads) *
-                          static_cast<cuuint64_t>(call.page_size);
-  const auto type =
-      call.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const auto promotion = (call.variant >> 1 & 3) == 0   ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
-                         : (call.variant >> 1 & 3) == 1 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
-                                                        : CU_TENSOR_MAP_L2_PROMOTION_NONE;
-  if (row_major) {
-    const cuuint64_t sizes[3] = {line, lines, rows}, strides[2] = {line * bytes, width * bytes};
-    const cuuint32_t box[3] = {line, static_cast<cuuint32_t>(lines), kKeys};
-    return hopper::tensor_map(type, data, sizes, strides, box, promotion);
-  }
-  const cuuint64_t sizes[3] = {line, rows, lines}, strides[2] = {width * bytes, line * bytes};
-  const cuuint32_t box[3] = {line, kKeys, static_cast<cuuint32_t>(lines)};
-  return hopper::tensor_map(type, data, sizes, strides, box, promotion);
+/// A layer of the cache as rows of D / 64 slabs. Nothing is fetched that was not asked for: everything will be.
+CUtensorMap describe(const AttentionCall& call, const void* data) {
+  constexpr cuuint64_t slab = 64, bytes = 2;
+  const auto width = static_cast<cuuint64_t>(call.head_dim), slabs = width / slab;
+  const cuuint64_t sizes[3] = {slab, static_cast<cuuint64_t>(call.key_rows), slabs},
+                   strides[2] = {width * bytes, slab * bytes};
+  const cuuint32_t box[3] = {slab, kKeys, static_cast<cuuint32_t>(slabs)};
+  return hopper::tensor_map(
+      call.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      data, sizes, strides, box, CU_TENSOR_MAP_L2_PROMOTION_NONE);
 }
 
-template <class T, int D, int Stages, int Blocks, bool RowMajor>
+template <class T, int D, int Stages>
 void launch(const AttentionCall& call, cudaStream_t stream) {
-  constexpr int bytes = sizeof(PagesShared<T, D, Stages, RowMajor>);
-  static_assert(bytes <= (227 - Blocks + 1) / Blocks * 1024);
-  const auto kernel = attend_paged_splits<T, D, Stages, Blocks, RowMajor>;
+  constexpr int bytes = sizeof(PagesShared<T, D, Stages>);
+  static_assert(bytes <= 113 * 1024);
+  const auto kernel = attend_paged_splits<T, D, Stages>;
   allow_shared_memory(kernel, bytes);
   int device = 0, processors = 0;
   ROSE_CUDA_CHECK(cudaGetDevice(&device));
   ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
   const auto blocks = static_cast<unsigned>(
-      std::min<std::int64_t>(call.item_count, std::int64_t{Blocks} * processors));
-  launch_early(kernel, blocks, kThreads, bytes, stream, call, describe(call, call.k, RowMajor),
-               describe(call, call.v, RowMajor));
+      std::min<std::int64_t>(call.item_count, std::int64_t{kBlocks} * processors));
+  launch_early(kernel, blocks, kThreads, bytes, stream, call, describe(call, call.k),
+               describe(call, call.v));
 }
 
 template <class T>
 void launch(const AttentionCall& call, cudaStream_t stream) {
-  if (call.head_dim == 64) return launch<T, 64, 10, 2, true>(call, stream);
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    if (call.variant & 8) return launch<T, 128, 5, 2, false>(call, stream);
-    if (call.variant & 32) return launch<T, 128, 3, 2, true>(call, stream);
-    if (call.variant & 64) return launch<T, 128, 12, 1, true>(call, stream);
-  }
-  return launch<T, 128, 5, 2, true>(call, stream);
+  call.head_dim == 64 ? launch<T, 64, 10>(call, stream) : launch<T, 128, 5>(call, stream);
 }
 
 }  // namespace
 
 bool launch_attention_pages(const AttentionCall& call, void* stream) {
-  if (!call.warpgroup || call.page_table == nullptr || call.page_size % kKeys != 0 ||
-      (call.head_dim != 64 && call.head_dim != 128) || !hopper::present()) {
+  if (!call.warpgroup || call.dtype == DType::f32 || call.page_table == nullptr ||
+      call.page_size % kKeys != 0 || (call.head_dim != 64 && call.head_dim != 128) ||
+      !hopper::present()) {
     return false;
   }
   auto* const s = static_cast<cudaStream_t>(stream);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rose/kernels/gpu/attention_splits.cuh"
+#include "rose/kernels/gpu/chain.cuh"
 #include "rose/kernels/gpu/cuda.cuh"
 
 namespace rose::kernels::gpu {
@@ -212,17 +213,46 @@ __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
 
 // Merge the splits left to right.
 
-/// A warp per query row; a block per item: 16 rows of one key head.
+/// A warp per query row; four blocks per item, which is 16 rows of one key head.
+constexpr int kMergeRows = 4;
+
 template <class T, int D>
-__global__ void __launch_bounds__(32 * kRows) merge_splits(AttentionCall call) {
-  const int4 item = __ldg(reinterpret_cast<const int4*>(call.items) + blockIdx.x);
+__global__ void __launch_bounds__(32 * kMergeRows) merge_splits(AttentionCall call) {
+  constexpr int parts = kRows / kMergeRows;
+  const int index = static_cast<int>(blockIdx.x) / parts;
+  const int4 item = __ldg(reinterpret_cast<const int4*>(call.items) + index);
   if (item.x < 0) return;
   const Span span(call, item.x);
-  const int group = call.heads / call.kv_heads, row = static_cast<int>(threadIdx.x) / 32;
-  const int r = (item.y >> 16 << 4) + row;
+  const int group = call.heads / call.kv_heads, lane = static_cast<int>(threadIdx.x) % 32;
+  const int row =
+      static_cast<int>(blockIdx.x) % parts * kMergeRows + static_cast<int>(threadIdx.x) / 32;
+  const int r = (item.y >> 16 << 4) + row, splits = item.w;
   if (r >= span.tokens * group) return;
-  merge_row<T, D>(call, item.z, item.w, row, span.first_token + r / group,
-                  (item.y & 0xffff) * group + r % group);
+  await_previous();
+  constexpr std::int64_t step = kRows * (D + 2);
+  constexpr int words = D / 32;
+  const float* part = call.partials + item.z * step + row * (D + 2);
+  float o[words], max = part[D], sum = part[D + 1];
+  ROSE_UNROLL()
+  for (int i = 0; i < words; ++i) o[i] = part[i * 32 + lane];
+  ROSE_UNROLL(8)
+  for (int s = 1; s < splits; ++s) {
+    part += step;
+    const Merge merge(max, part[D]);
+    max = merge.max;
+    sum = merge(sum, part[D + 1]);
+    ROSE_UNROLL()
+    for (int i = 0; i < words; ++i) o[i] = merge(o[i], part[i * 32 + lane]);
+  }
+  const float scale = inverse(sum);
+  const std::int64_t token = span.first_token + r / group;
+  const int head = (item.y & 0xffff) * group + r % group;
+  T* const out = static_cast<T*>(call.out) + token * call.out_stride + head * D;
+  ROSE_UNROLL()
+  for (int i = 0; i < words; ++i) out[i * 32 + lane] = from_float<T>(o[i] * scale);
+  if (lane == 0 && call.lse != nullptr) {
+    call.lse[token * call.heads + head] = log_sum_exp(max, sum);
+  }
 }
 
 // Launch the splits, and the merge.
@@ -244,8 +274,9 @@ void launch_split(const AttentionCall& call, cudaStream_t stream) {
 
 template <class T, int D>
 void launch_merge(const AttentionCall& call, cudaStream_t stream) {
-  merge_splits<T, D><<<static_cast<unsigned>(call.item_count), 32 * kRows, 0, stream>>>(call);
-  ROSE_LAUNCH_CHECK("attention");
+  constexpr unsigned parts = kRows / kMergeRows;
+  launch_early(merge_splits<T, D>, static_cast<unsigned>(call.item_count) * parts, 32 * kMergeRows,
+               0, stream, call);
 }
 
 template <class T>

@@ -29,23 +29,13 @@ struct SplitItem {
   __device__ __forceinline__ int first_row() const { return low.y >> 16 << 4; }
   __device__ __forceinline__ int first_key() const { return low.z * numerics::key_split; }
   __device__ __forceinline__ int slot() const { return low.w; }  // -1: this split is all
-  __device__ __forceinline__ int first_slot() const { return low.w - low.z; }
-  __device__ __forceinline__ int merge() const { return high.w; }  // which counter
   __device__ __forceinline__ int first_token() const { return high.x; }
   __device__ __forceinline__ int rows(int group) const {
     return min(split_rows, high.y * group - first_row());
   }
-  /// How many keys a row of this item sees, in all; and from this split on: more than it holds, or none.
-  __device__ __forceinline__ int seen(int row, int group) const {
-    return max(0, high.z - high.y + (first_row() + row) / group + 1);
-  }
+  /// How many of the split's keys a row of this item sees; more than the split holds, or none.
   __device__ __forceinline__ int limit(int row, int group) const {
-    return seen(row, group) - first_key();
-  }
-  /// How many splits these rows have.
-  __device__ __forceinline__ int splits(int group) const {
-    constexpr int size = numerics::key_split;
-    return max(1, (seen(rows(group) - 1, group) + size - 1) / size);
+    return max(0, high.z - high.y + (first_row() + row) / group + 1) - first_key();
   }
   __device__ __forceinline__ int keys(int group) const {
     return empty() ? 0 : max(0, min(numerics::key_split, limit(rows(group) - 1, group)));
@@ -148,35 +138,6 @@ __device__ __forceinline__ void store_split(const AttentionCall& call, const Spl
         *reinterpret_cast<float2*>(part + D) = make_float2(max[h], totals[h]);
       }
     }
-  }
-}
-
-// Merge the splits of a row.
-template <class T, int D>
-__device__ __forceinline__ void merge_row(const AttentionCall& call, int slot, int splits, int row,
-                                          std::int64_t token, int head) {
-  constexpr std::int64_t step = split_rows * (D + 2);
-  constexpr int words = D / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const float* part = call.partials + slot * step + row * (D + 2);
-  float o[words], max = __ldcg(part + D), sum = __ldcg(part + D + 1);
-  ROSE_UNROLL()
-  for (int i = 0; i < words; ++i) o[i] = __ldcg(part + i * 32 + lane);
-  ROSE_UNROLL(4)
-  for (int s = 1; s < splits; ++s) {
-    part += step;
-    const Merge merge(max, __ldcg(part + D));
-    max = merge.max;
-    sum = merge(sum, __ldcg(part + D + 1));
-    ROSE_UNROLL()
-    for (int i = 0; i < words; ++i) o[i] = merge(o[i], __ldcg(part + i * 32 + lane));
-  }
-  const float scale = inverse(sum);
-  T* const out = static_cast<T*>(call.out) + token * call.out_stride + head * D;
-  ROSE_UNROLL()
-  for (int i = 0; i < words; ++i) out[i * 32 + lane] = from_float<T>(o[i] * scale);
-  if (lane == 0 && call.lse != nullptr) {
-    call.lse[token * call.heads + head] = log_sum_exp(max, sum);
   }
 }
 

@@ -31,9 +31,8 @@ struct WarpgroupShared {
 // Whole tiles, fetched by one warp as boxes.
 template <class T, int D>
 __device__ __forceinline__ void fetch_boxes(const AttentionCall& call, const CUtensorMap& k_map,
-                                            const CUtensorMap& v_map,
-                                            WarpgroupShared<T, D>& shared, int sequence,
-                                            int first_token, int kv_head, int tiles) {
+                                            const CUtensorMap& v_map, WarpgroupShared<T, D>& shared,
+                                            int sequence, int first_token, int kv_head, int tiles) {
   constexpr int boxes = kTile / kBoxRows, slabs = D / 64;
   static_assert(boxes * slabs <= 32);
   const int lane = static_cast<int>(threadIdx.x) % 32, box = lane % boxes, slab = lane / boxes;
@@ -297,9 +296,9 @@ CUtensorMap describe(const AttentionCall& call, const void* data, std::int64_t s
       static_cast<cuuint64_t>(call.key_rows)};
   const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride * bytes)};
   const cuuint32_t box[2] = {columns, kBoxRows};
-  return hopper::tensor_map(call.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                     : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                            data, sizes, strides, box);
+  return hopper::tensor_map(
+      call.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      data, sizes, strides, box);
 }
 
 template <class T, int D, bool Turns>
@@ -313,8 +312,8 @@ void launch(AttentionCall call, cudaStream_t stream) {
     maps[0] = describe(call, call.k, call.key_stride);
     maps[1] = describe(call, call.v, call.value_stride);
   }
-  attend_warpgroups<T, D, Turns><<<static_cast<unsigned>(call.item_count), kThreads, bytes,
-                                   stream>>>(call, maps[0], maps[1]);
+  attend_warpgroups<T, D, Turns>
+      <<<static_cast<unsigned>(call.item_count), kThreads, bytes, stream>>>(call, maps[0], maps[1]);
   ROSE_LAUNCH_CHECK("attention");
 }
 

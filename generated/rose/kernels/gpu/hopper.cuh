@@ -79,13 +79,15 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* ma
       "l"(map), "r"(term), "r"(row), "r"(barrier)
       : "memory");
 }
-/// The same of a matrix of three dimensions.
-__device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* map, int term,
-                                         int row, int slab, std::uint32_t barrier) {
+/// The same of a matrix of three dimensions, and of numbers that nobody will read again: the L2 gives them up first.
+__device__ __forceinline__ void copy_box_once(std::uint32_t to, const CUtensorMap* map, int term,
+                                              int row, int slab, std::uint32_t barrier) {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
-      "{%2, %3, %4}], [%5];" ::"r"(to),
-      "l"(map), "r"(term), "r"(row), "r"(slab), "r"(barrier)
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_"
+      "hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(map), "r"(term), "r"(row), "r"(slab), "r"(barrier), "l"(policy)
       : "memory");
 }
 /// Copies it to the same place in the blocks of the mask, and reports to each one's barrier.

@@ -158,7 +158,8 @@ struct Swizzled {
   __device__ __forceinline__ std::uint64_t describe(unsigned bytes) const {
     constexpr std::uint64_t swizzle_128 = std::uint64_t{1} << 62;
     constexpr std::uint64_t slab = Rows * 128 / 16, eight_rows = 1024 / 16;
-    const std::uint64_t tile = shared_address(at) >> 4 | slab << 16 | eight_rows << 32 | swizzle_128;
+    const std::uint64_t tile =
+        shared_address(at) >> 4 | slab << 16 | eight_rows << 32 | swizzle_128;
     return tile + (bytes >> 4);  // shared memory ends before the address's field does
   }
   /// Depth of 16 columns from 16 kk on; rows from `row` (a multiple of 8).
