@@ -1,0 +1,192 @@
+// Tests of the chapter "Evaluation, safety and reward hacking".
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <complex>
+
+#include "labs/evidence/values.h"
+#include "labs/information/information.h"
+#include "labs/rl/statistics.h"
+#include "rose/core/rng.h"
+
+namespace rose::labs {
+namespace {
+
+// Exact coverage of two intervals.
+double binomial(int n, int k, double p) {
+  return std::exp(std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1) +
+                  k * std::log(p) + (n - k) * std::log1p(-p));
+}
+
+TEST(Intervals, WilsonKeepsItsPromiseWhereTheTextbookDoesNot) {
+  const int n = 89;
+  for (const double p : {0.5, 0.9, 0.97}) {
+    double textbook = 0, ours = 0;
+    for (int c = 0; c <= n; ++c) {
+      const double rate = double(c) / n, half = 1.96 * std::sqrt(rate * (1 - rate) / n);
+      const Interval w = wilson(c, n);
+      textbook += std::fabs(rate - p) <= half ? binomial(n, c, p) : 0;
+      ours += w.low <= p && p <= w.high ? binomial(n, c, p) : 0;
+    }
+    const std::string at = std::to_string(static_cast<int>(std::lround(100 * p)));
+    write_value("rl-coverage", "textbook-" + at, 100 * textbook);
+    write_value("rl-coverage", "wilson-" + at, 100 * ours);
+    EXPECT_GT(ours, 0.92);
+  }
+  const Interval w = wilson(54, 89);
+  write_value("rl-coverage", "low", 100 * w.low);
+  write_value("rl-coverage", "high", 100 * w.high);
+  EXPECT_NEAR(std::pow(1 - 3.0 / 300, 300), 0.05, 0.001);
+  EXPECT_NEAR(wilson(0, 300).high, 0.0126, 0.0001);
+}
+
+// Both estimators are unbiased, the shortcut is not.
+TEST(Attempts, EstimatorsAreUnbiased) {
+  EXPECT_NEAR(pass_at(10, 3, 2), 0.5333, 1e-4);
+  EXPECT_NEAR(pass_at(10, 3, 5), 0.9167, 1e-4);
+  EXPECT_NEAR(pass_all(10, 3, 2), 0.0667, 1e-4);
+  EXPECT_NEAR(pass_all(10, 3, 3), 0.0083, 1e-4);
+  EXPECT_EQ(pass_at(10, 8, 5), 1);
+  const int n = 10;
+  for (const double p : {0.05, 0.3, 0.8}) {
+    for (const int k : {1, 4, 8}) {
+      double one = 0, all = 0, shortcut = 0;
+      for (int c = 0; c <= n; ++c) {
+        one += binomial(n, c, p) * pass_at(n, c, k);
+        all += binomial(n, c, p) * pass_all(n, c, k);
+        shortcut += binomial(n, c, p) * (1 - std::pow(1 - double(c) / n, k));
+      }
+      EXPECT_NEAR(one, 1 - std::pow(1 - p, k), 1e-12);
+      EXPECT_NEAR(all, std::pow(p, k), 1e-12);
+      if (k == 8 && p == 0.05) {
+        write_value("rl-passk", "truth", one);
+        write_value("rl-passk", "shortcut", shortcut);
+      }
+      EXPECT_LE(shortcut, one + 1e-12);
+    }
+  }
+  write_value("rl-passk", "equal", std::pow(0.604, 4));
+  EXPECT_NEAR(1 - std::pow(0.5, 8), 0.996, 1e-3);
+  EXPECT_NEAR(std::pow(0.5, 8), 0.004, 1e-4);
+}
+
+// Pairs, clusters and the winner's curse.
+TEST(Differences, AgreeWithTheHand) {
+  EXPECT_NEAR(std::sqrt(89) * std::sqrt(54.0 * 35 / 89 / 89 + 48.0 * 41 / 89 / 89), 6.6, 0.05);
+  EXPECT_NEAR(2 * (binomial(10, 8, 0.5) + binomial(10, 9, 0.5) + binomial(10, 10, 0.5)), 0.109,
+              1e-3);
+  EXPECT_NEAR(2 * binomial(6, 6, 0.5), 0.031, 1e-3);
+  EXPECT_NEAR(std::pow(2.8 * 0.4 / 0.02, 2), 3136, 1);
+
+  core::Rng rng(1);  // 100 tasks of 8 attempts, half of them easy: naive and clustered errors
+  std::vector<double> x;
+  std::vector<std::size_t> task;
+  Running naive;
+  for (std::size_t t = 0; t < 100; ++t) {
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      x.push_back(rng.uniform() < (t % 2 == 0 ? 0.9f : 0.1f) ? 1.0 : 0.0);
+      task.push_back(t);
+      naive.add(x.back());
+    }
+  }
+  write_value("rl-differences", "naive", 100 * naive.standard_error());
+  write_value("rl-differences", "clustered", 100 * clustered_error(x, task));
+  EXPECT_GT(clustered_error(x, task), 2 * naive.standard_error());
+
+  Running winner;  // the largest of twenty
+  for (int trial = 0; trial < 20'000; ++trial) {
+    double best = -1e9;
+    for (int i = 0; i < 20; ++i) best = std::max(best, double{rng.normal()});
+    winner.add(best);
+  }
+  EXPECT_NEAR(winner.mean(), 1.87, 0.02);
+  write_value("rl-differences", "curse", 100 * 1.87 * std::sqrt(0.25 / 200));
+}
+
+// The true reward rises, then falls, while the proxy only rises.
+TEST(Hacking, TrueRewardRisesThenFalls) {
+  const std::array proxy = {0.2, 0.6, 1.0}, truth = {0.2, 0.6, 0.0};
+  const auto mean = [](const std::vector<double>& p, const std::array<double, 3>& r) {
+    return p[0] * r[0] + p[1] * r[1] + p[2] * r[2];
+  };
+  for (const bool natural : {true, false}) {
+    std::array z = {0.0, -1.0, std::log(1e-3)};
+    const std::string name = natural ? "natural-" : "plain-";
+    double best = 0, at_best = 0, last_proxy = 0;
+    int turn = 0;
+    for (int step = 0; step <= (natural ? 600 : 20'000); ++step) {
+      const auto p = softmax(z);
+      const double seen = mean(p, proxy), real = mean(p, truth);
+      EXPECT_GE(seen, last_proxy);
+      last_proxy = seen;
+      if (real > best) best = real, at_best = p[2], turn = step;
+      if (step == 0) write_value("rl-hacking", name + "start-true", real);
+      for (std::size_t a = 0; a < 3; ++a) z[a] += (natural ? 0.05 : 0.5 * p[a]) * (proxy[a] - seen);
+    }
+    write_value("rl-hacking", name + "end-proxy", last_proxy);
+    write_value("rl-hacking", name + "end-true", mean(softmax(z), truth));
+    write_value("rl-hacking", name + "end-edits", 100 * softmax(z)[2]);
+    write_value("rl-hacking", name + "best-true", best);
+    write_value("rl-hacking", name + "best-edits", 100 * at_best);
+    write_value("rl-hacking", name + "turn", turn);
+    EXPECT_EQ(turn < 600, natural);
+  }
+}
+
+TEST(Hacking, BestOfNIsThisFarAway) {
+  double kl_by_sum = 0;
+  const int n = 64, cells = 2'000'000;
+  for (int i = 0; i < cells; ++i) {
+    const double u = (i + 0.5) / cells, density = n * std::pow(u, n - 1);
+    if (density > 0) kl_by_sum += density * std::log(density) / cells;
+  }
+  EXPECT_NEAR(kl_by_sum, std::log(64) - 63.0 / 64, 1e-6);
+  EXPECT_NEAR(std::log(64) - 63.0 / 64, 3.17, 0.005);
+  EXPECT_NEAR((0.62 - 0.2) / 0.7, 0.6, 1e-12);
+}
+
+// The least standard error of each benchmark.
+TEST(Benchmarks, HaveALeastStandardError) {
+  for (const int n : {2294, 1266, 812, 500, 369, 115, 89, 50})
+    write_value("rl-benchmarks", "se-" + std::to_string(n), 100 * std::sqrt(0.25 / n));
+  EXPECT_NEAR(100 * std::sqrt(0.25 / 100), 5, 1e-12);
+}
+
+}  // namespace
+}  // namespace rose::labs
