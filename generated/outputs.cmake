@@ -18,6 +18,7 @@ set(ROSE_OUTPUTS
   labs/rl/examples.h
   labs/rl/gates.h
   labs/rl/process.h
+  labs/rl/statistics.h
   labs/tangle/mini.h
   rose/app/cli.cpp
   rose/app/cli.h
@@ -469,6 +470,8 @@ set(ROSE_CHAPTER_TESTS
   5-inference/22-patterns-and-schemas
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step
+  6-agentic-rl/15-evaluation-safety-and-reward-hacking
+  6-agentic-rl/18-algorithm-families
   6-agentic-rl/19-surrogates-and-divergences)
 set(ROSE_EXAMPLES
   e4m3-table-example)
@@ -603,6 +606,7 @@ set(ROSE_FILES
   labs/rl/examples.h
   labs/rl/gates.h
   labs/rl/process.h
+  labs/rl/statistics.h
   labs/tangle/mini.h
   outputs.cmake
   rose/app/cli.cpp
@@ -1054,4 +1058,6 @@ set(ROSE_FILES
   tests/5-inference/22-patterns-and-schemas_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
+  tests/6-agentic-rl/15-evaluation-safety-and-reward-hacking_test.cpp
+  tests/6-agentic-rl/18-algorithm-families_test.cpp
   tests/6-agentic-rl/19-surrogates-and-divergences_test.cpp)
