@@ -43,8 +43,8 @@ class PackedRows {
   std::optional<Planned<gpu::AttentionBackwardPlan>> backward_;
 };
 
-/// Causal attention within each row: q [T, heads, head_dim], k and v [T, kv_heads, head_dim], out as q. f32 on a CPU; bf16 or f16 on
-/// a GPU, where they may be parts of a wider buffer. Saves its inputs, its output and the log-sum-exp of each query.
+/// Causal attention within each row: q [T, heads, head_dim], k and v [T, kv_heads, head_dim], out as q. f32 on a CPU; bf16, f16 or f32
+/// on a GPU, where they may be parts of a wider buffer. Saves its inputs, its output and the log-sum-exp of each query.
 at::Tensor attention(const std::shared_ptr<PackedRows>& rows, const at::Tensor& q,
                      const at::Tensor& k, const at::Tensor& v);
 

@@ -225,6 +225,7 @@ TEST_F(KvCacheGpu, AppendsCopiesAndGathers) {
 TEST_F(KvCacheGpu, NormsHeadsWithTheBitsOfTheNorm) {
   for (const std::int64_t d : {64, 128, 256}) {
     constexpr std::int64_t heads = 6, kv_heads = 2, tokens = 37, page = 16, pages = 3;
+    // Draw one buffer of queries, keys and values, twice, and a place for each token.
     const std::int64_t width = kv_heads * d, all = (heads + 2 * kv_heads) * d;
     const auto x = random_values(tokens * all, 7, 3.0f), w = random_values(2 * d, 8);
     DeviceMatrix fused = DeviceMatrix::of(x, tokens, all, DType::bf16),

@@ -196,6 +196,7 @@ AttentionPlan plan_attention(const AttentionShape& shape, std::span<const std::i
   return plan;
 }
 
+// Say how much memory it takes.
 std::size_t AttentionPlan::plan_bytes() const {
   return arguments::aligned(words.size() * sizeof(std::int32_t));
 }

@@ -259,6 +259,7 @@ CUtensorMap describe(const AttentionCall& call, const void* data) {
       data, sizes, strides, box, CU_TENSOR_MAP_L2_PROMOTION_NONE);
 }
 
+// Launch.
 template <class T, int D, int Stages>
 void launch(const AttentionCall& call, cudaStream_t stream) {
   constexpr int bytes = sizeof(PagesShared<T, D, Stages>);

@@ -49,7 +49,7 @@ KvCall call_of(const KvView& kv, int layer, const Matrix& k, const Matrix& v, co
 
 }  // namespace
 
-// Append and gather.
+// Append.
 void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& kv, int layer,
                const KvPlace* places, const Rotation& rotation, Stream stream, std::int32_t* fault,
                const HeadNorm& norm) {
@@ -93,6 +93,7 @@ void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& 
 #endif
 }
 
+// Gather.
 bool can_norm_heads(DType dtype, std::int64_t head_dim) {
   constexpr std::int64_t least = 16, most = 512;  // a lane has 16 numbers of a head
   return dtype == DType::bf16 && head_dim >= least && head_dim <= most &&
