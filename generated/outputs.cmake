@@ -17,6 +17,7 @@ set(ROSE_OUTPUTS
   labs/rl/estimators.h
   labs/rl/examples.h
   labs/rl/gates.h
+  labs/rl/ledger.h
   labs/rl/process.h
   labs/rl/statistics.h
   labs/tangle/mini.h
@@ -468,6 +469,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/14-streaming-and-stops
   5-inference/15-the-engine
   5-inference/22-patterns-and-schemas
+  6-agentic-rl/02-terminology
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step
   6-agentic-rl/15-evaluation-safety-and-reward-hacking
@@ -605,6 +607,7 @@ set(ROSE_FILES
   labs/rl/estimators.h
   labs/rl/examples.h
   labs/rl/gates.h
+  labs/rl/ledger.h
   labs/rl/process.h
   labs/rl/statistics.h
   labs/tangle/mini.h
@@ -1056,6 +1059,7 @@ set(ROSE_FILES
   tests/5-inference/14-streaming-and-stops_test.cpp
   tests/5-inference/15-the-engine_test.cpp
   tests/5-inference/22-patterns-and-schemas_test.cpp
+  tests/6-agentic-rl/02-terminology_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
   tests/6-agentic-rl/15-evaluation-safety-and-reward-hacking_test.cpp

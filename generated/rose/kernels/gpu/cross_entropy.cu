@@ -32,7 +32,8 @@ struct Scores {
   std::int64_t rows, stride;
   int cols, tiles, runs, runs_of_block;
   int staged;  // runs of a block that its shared memory keeps; it reads the others again
-  int ahead, ahead_runs;  // rows until this place is free again, and how many runs of that row to bring into the L2
+  int ahead,
+      ahead_runs;  // rows until this place is free again, and how many runs of that row to bring into the L2
   const std::int32_t* targets;
   float *logprob, *lse;
   float sign;  // of what goes to logprob: -1 for losses
@@ -365,8 +366,7 @@ int resident_clusters(Kernel kernel, const cudaLaunchConfig_t& config, int block
   } else {
     int device = 0, processors = 0;
     ROSE_CUDA_CHECK(cudaGetDevice(&device));
-    ROSE_CUDA_CHECK(
-        cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
     ROSE_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel, kThreads,
                                                                   config.dynamicSmemBytes));
     count *= processors;

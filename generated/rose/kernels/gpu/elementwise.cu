@@ -217,7 +217,7 @@ void launch_gelu_backward(const Matrix& x, const Matrix& dy, const Matrix& dx, G
 void launch_cast(const Matrix& x, const Matrix& out, Stream stream) {
   with_activation(x.dtype, [&]<class In>(In*) {
     with_activation(out.dtype,
-                 [&]<class Out>(Out*) { launch_map<In, Out>({x}, {out}, Copy{}, stream); });
+                    [&]<class Out>(Out*) { launch_map<In, Out>({x}, {out}, Copy{}, stream); });
   });
 }
 
