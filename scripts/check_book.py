@@ -162,6 +162,8 @@ def check(path):
     for found in LINK.finditer(prose):
         check_link(path, line_of(found.start()), found[2], found[3])
     if path.is_relative_to(ROOT / "book"):
+        if not re.match(r"---\n(?:.*\n)*?difficulty: (?:introductory|intermediate|advanced)\n(?:.*\n)*?---\n", text):
+            report(path, 1, "the front matter has no difficulty: introductory, intermediate or advanced")
         for found in CITE.finditer(prose):
             for key in KEY.findall(found[0]):
                 if key.rstrip(".,;:") not in store("references.yaml"):

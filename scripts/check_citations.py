@@ -68,6 +68,21 @@ def check_facts(root, complain):
     return facts
 
 
+def check_errata(root, complain):
+    path = root / "citations/errata.yaml"
+    if not path.exists():
+        return
+    entries = load(path)
+    validator = jsonschema.Draft202012Validator(yaml.safe_load((root / "citations/schema/errata.schema.json").read_text()))
+    for error in validator.iter_errors(entries):
+        entry = entries[error.absolute_path[0]] if error.absolute_path else {}
+        name = entry.get("id", "?") if isinstance(entry, dict) else "?"
+        complain(path, line_of(path, f"id: {name}"), f"erratum '{name}': {error.message}")
+    for entry in entries:
+        if isinstance(entry, dict) and not (root / "book" / f"{entry.get('chapter')}.md").exists():
+            complain(path, line_of(path, f"id: {entry.get('id')}"), f"erratum '{entry.get('id')}': there is no chapter '{entry.get('chapter')}'")
+
+
 def check_uses(root, facts, complain):
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((root / "book").rglob("*.md")))
     used = set(re.findall(r"\(fact:([^)\s#]+)", text))
@@ -114,6 +129,7 @@ def check(root):
         messages.append(f"{path.relative_to(root)}:{line}: error: {message}")
 
     facts = check_facts(root, complain)
+    check_errata(root, complain)
     check_uses(root, facts, complain)
     check_strict(root, complain)
     return messages, len(facts)

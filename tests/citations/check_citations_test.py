@@ -35,13 +35,14 @@ REFERENCES = "references:\n  - id: one\n  - id: two\n"
 
 
 class Checker(unittest.TestCase):
-    def messages(self, facts=GOOD, chapter=CHAPTER, references=REFERENCES, part="6-agentic-rl", glossary="[]\n"):
+    def messages(self, facts=GOOD, chapter=CHAPTER, references=REFERENCES, part="6-agentic-rl", glossary="[]\n", errata="[]\n"):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             (root / "citations/facts").mkdir(parents=True)
             (root / "citations/facts/x.yaml").write_text(facts)
             (root / "citations/references.yaml").write_text(references)
             (root / "citations/glossary.yaml").write_text(glossary)
+            (root / "citations/errata.yaml").write_text(errata)
             shutil.copytree(ROOT / "citations/schema", root / "citations/schema")
             shutil.copy(ROOT / "citations/units.yaml", root / "citations/units.yaml")
             (root / "book" / part).mkdir(parents=True)
@@ -55,6 +56,12 @@ class Checker(unittest.TestCase):
 
     def test_good(self):
         self.assertEqual(self.messages(), [])
+
+    def test_errata(self):
+        good = "- {id: 2026-12-24-sign, chapter: 6-agentic-rl/01-t, was: The sign was wrong., now: It is right., commit: 0123abc}\n"
+        self.assertEqual(self.messages(errata=good), [])
+        self.refused("'now' is a required property", errata=good.replace("now: It is right., ", ""))
+        self.refused("there is no chapter", errata=good.replace("01-t", "02-t"))
 
     def test_what_a_grade_demands(self):
         self.refused("'locator' is a required property", facts=GOOD.replace("  locator: config.json, num_layers\n", ""))
