@@ -474,7 +474,8 @@ set(ROSE_CHAPTER_TESTS
   6-agentic-rl/05-derivations-step-by-step
   6-agentic-rl/15-evaluation-safety-and-reward-hacking
   6-agentic-rl/18-algorithm-families
-  6-agentic-rl/19-surrogates-and-divergences)
+  6-agentic-rl/19-surrogates-and-divergences
+  appendix/01-how-to-contribute)
 set(ROSE_EXAMPLES
   e4m3-table-example)
 set(ROSE_EXAMPLE_OUTPUTS
@@ -1064,4 +1065,5 @@ set(ROSE_FILES
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
   tests/6-agentic-rl/15-evaluation-safety-and-reward-hacking_test.cpp
   tests/6-agentic-rl/18-algorithm-families_test.cpp
-  tests/6-agentic-rl/19-surrogates-and-divergences_test.cpp)
+  tests/6-agentic-rl/19-surrogates-and-divergences_test.cpp
+  tests/appendix/01-how-to-contribute_test.cpp)
