@@ -231,6 +231,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       barrier_begin(shared.empty[i], kWarps);
     }
     hopper::barrier_init_fence();
+    hopper::prefetch_map(&k_map);
+    hopper::prefetch_map(&v_map);
   }
   allow_next();
   await_previous();

@@ -70,6 +70,10 @@ __device__ __forceinline__ void cluster_sync(int blocks) {
   }
 }
 
+/// Brings the description of a matrix on chip before the first copy asks for it.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
 /// Copies the box at (term, row) to this block's shared memory.
 __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* map, int term,
                                          int row, std::uint32_t barrier) {
