@@ -201,6 +201,11 @@ template <class T, int D>
 struct Padded {
   static constexpr int width = D, pitch = D + 8;
   static __device__ __forceinline__ int offset(int row, int d) { return row * pitch + d; }
+  /// Elements between a row and the one so many rows behind it.
+  template <int Behind>
+  static __device__ constexpr int apart() {
+    return Behind * pitch;
+  }
 };
 
 /// Starts copying, with `Threads` threads of which this is number `thread`. row_of(j) says which row of `from` comes j-th; -1: zeros.
@@ -213,6 +218,27 @@ __device__ __forceinline__ void copy_rows(T* to, const T* from, std::int64_t str
     const int at = c * Threads + thread, j = at / chunks, d = at % chunks * 8, row = row_of(j);
     copy_async_16(shared_address(to + Layout::offset(j, d)),
                   from + (row < 0 ? 0 : row) * stride + d, row < 0 ? 0 : 16);
+  }
+}
+
+/// The same for the first `count` of rows that follow each other; zeros behind them. A thread's rows are a constant step apart, in
+/// both memories, so that a copy costs little more than its instruction.
+template <class Layout, int Rows, int Threads, class T>
+__device__ __forceinline__ void copy_run(T* to, const T* from, std::int64_t stride, int thread,
+                                         int count) {
+  constexpr int chunks = Layout::width / 8, step = Threads / chunks;
+  if constexpr (Threads % chunks == 0) {
+    const int j = thread / chunks, d = thread % chunks * 8;
+    const std::uint32_t address = shared_address(to + Layout::offset(j, d));
+    constexpr unsigned apart = Layout::template apart<step>() * sizeof(T);
+    from += j * stride + d;
+    ROSE_UNROLL()
+    for (int c = 0; c < Rows / step; ++c, from += step * stride) {
+      copy_async_16(address + c * apart, from, j + c * step < count ? 16 : 0);
+    }
+  } else {
+    copy_rows<Layout, Rows, Threads>(to, from, stride, thread,
+                                     [&](int j) { return j < count ? j : -1; });
   }
 }
 

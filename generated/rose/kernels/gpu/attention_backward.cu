@@ -42,9 +42,8 @@ struct Tile {
 
   /// Rows first .. first + 63 of a matrix; zeros from row `end` on.
   __device__ __forceinline__ void fetch(const T* from, std::int64_t stride, int first, int end) {
-    copy_rows<Padded<T, D>, kBlock, kThreads>(
-        at, from, stride, static_cast<int>(threadIdx.x),
-        [&](int j) { return first + j < end ? first + j : -1; });
+    copy_run<Padded<T, D>, kBlock, kThreads>(at, from + first * stride, stride,
+                                             static_cast<int>(threadIdx.x), end - first);
   }
   /// The left operand: 16 rows from `row`, columns 16 kk on.
   __device__ __forceinline__ void left(std::uint32_t (&a)[4], int row, int kk) const {

@@ -16,9 +16,8 @@ constexpr int kBlock = 64;     // its rows, and the rows of the tiles that it wa
 template <class T, int D>
 __device__ __forceinline__ void fetch_rows(Swizzled<T, D, kBlock>& to, const T* from,
                                            std::int64_t stride, int first, int end) {
-  copy_rows<Swizzled<T, D, kBlock>, kBlock, kThreads>(
-      to.at, from, stride, static_cast<int>(threadIdx.x),
-      [&](int j) { return first + j < end ? first + j : -1; });
+  copy_run<Swizzled<T, D, kBlock>, kBlock, kThreads>(to.at, from + first * stride, stride,
+                                                     static_cast<int>(threadIdx.x), end - first);
 }
 
 template <class T>

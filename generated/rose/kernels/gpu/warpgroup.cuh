@@ -154,6 +154,11 @@ struct Swizzled {
   static __device__ __forceinline__ int offset(int row, int d) {
     return d / 64 * (Rows * 64) + row * 64 + ((d % 64 / 8) ^ (row & 7)) * 8;
   }
+  template <int Behind>
+  static __device__ constexpr int apart() {
+    static_assert(Behind % 8 == 0);  // rows of the same permutation
+    return Behind * 64;
+  }
   /// Describes the operand that begins `bytes` into the tile. Rows in groups of 8 are 1,024 bytes apart.
   __device__ __forceinline__ std::uint64_t describe(unsigned bytes) const {
     constexpr std::uint64_t swizzle_128 = std::uint64_t{1} << 62;
