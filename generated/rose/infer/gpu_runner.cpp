@@ -500,7 +500,8 @@ class GpuRunner final : public Runner {
     return input_.as<std::byte>() + input_bytes_ - at.bytes;
   }
 
-  void pass(std::int64_t tokens, std::int64_t choices, const gpu::AttentionPlan& plan) {
+  /// In a decoding step every token is followed by a choice: then `all`, and no rows are picked out.
+  void pass(std::int64_t tokens, std::int64_t choices, const gpu::AttentionPlan& plan, bool all) {
     const InputLayout at(tokens, choices);
     const std::byte* const base = device_input(at);
     const gpu::Stream s = stream_.get();
@@ -513,7 +514,7 @@ class GpuRunner final : public Runner {
         .ids = ids_.as<std::int32_t>(),
         .positions = ints(at.positions),
         .places = reinterpret_cast<const kernels::KvPlace*>(base + at.places),
-        .logit_tokens = ints(at.rows),
+        .logit_tokens = all ? nullptr : ints(at.rows),
         .plan = &plan,
         .attention = {input_.as<std::byte>() + input_bytes_, attention_bytes_},
         .kv = &view_,
@@ -539,7 +540,7 @@ class GpuRunner final : public Runner {
       plan = gpu::plan_attention(shape, offsets, keys, {.path = gpu::AttentionPath::rows});
     }
     fill_input(slot, step, padded, slot.choices, plan);
-    pass(padded, slot.choices, plan);
+    pass(padded, slot.choices, plan, false);
     choose_tokens(slot, InputLayout(padded, slot.choices));
   }
 
@@ -554,10 +555,11 @@ class GpuRunner final : public Runner {
       for (const std::int64_t splits : kinds_) {
         const gpu::AttentionPlan plan = decode_plan({}, size, splits);
         fill_input(slots_[0], nothing, size, size, plan);
-        pass(size, size, plan);
+        pass(size, size, plan, true);
         gpu::synchronize(stream_.get());
-        recordings_[{size, splits}] = {
-            size, splits, gpu::Graph::capture(stream_.get(), [&] { pass(size, size, plan); })};
+        recordings_[{size, splits}] = {size, splits, gpu::Graph::capture(stream_.get(), [&] {
+                                         pass(size, size, plan, true);
+                                       })};
       }
     }
     const std::size_t after = gpu::device_memory().free;

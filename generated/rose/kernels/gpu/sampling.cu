@@ -76,11 +76,21 @@ __device__ Key block_max(Key value, Scratch& s) {
 __device__ bool find_highest(const float* logits, int cols, Scratch& s, Key& best) {
   Key mine = 0;
   bool bad = false;
-  for (int v = static_cast<int>(threadIdx.x); v < cols; v += kThreads) {
-    const float z = logits[v];
-    bad = bad || isnan(z);
-    const Key key = key_of(z, v);
-    mine = key > mine ? key : mine;
+  constexpr int each = 8;  // loads in flight
+  for (int first = static_cast<int>(threadIdx.x); first < cols; first += each * kThreads) {
+    float z[each];
+    ROSE_UNROLL()
+    for (int i = 0; i < each; ++i) {
+      const int v = first + i * kThreads;
+      z[i] = v < cols ? logits[v] : -INFINITY;
+    }
+    ROSE_UNROLL()
+    for (int i = 0; i < each; ++i) {
+      const int v = first + i * kThreads;
+      bad = bad || isnan(z[i]);
+      const Key key = v < cols ? key_of(z[i], v) : Key{0};
+      mine = key > mine ? key : mine;
+    }
   }
   best = block_max(mine, s);
   return !__syncthreads_or(bad) && value_of(best) > -INFINITY;
