@@ -29,7 +29,7 @@ using kernels::gpu::Stream;
 namespace {
 
 constexpr std::int64_t element = 2;   // bytes of a bf16
-constexpr std::int64_t kFewRows = 8;  // up to which products fetch ahead
+constexpr std::int64_t kFewRows = 2;  // up to which products fetch ahead: more would norm too often
 
 LinearShape qkv_shape(const Config& c, std::int64_t m) {
   return {.m = m, .n = (c.heads + 2 * c.kv_heads) * c.head_dim, .k = c.hidden, .bias = c.qkv_bias};

@@ -46,7 +46,7 @@ class GpuWorkspace {
   void plan_head(std::int64_t rows);
 
   std::byte *x = nullptr, *y = nullptr, *normed = nullptr;  // [T, C]
-  std::byte* other_x = nullptr;                             // [8, C]: the stream, every other time
+  std::byte* other_x = nullptr;                             // [2, C]: the stream, every other time
   std::byte *qkv = nullptr, *attended = nullptr;            // [T, (H + 2G) D], [T, H D]
   std::byte* activated = nullptr;                           // [T, F]
   std::byte *last_x = nullptr, *last_y = nullptr;           // [R, C]

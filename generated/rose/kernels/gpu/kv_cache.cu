@@ -99,7 +99,6 @@ __global__ void __launch_bounds__(kThreads) append_rows(KvCall call) {
   const std::int64_t unit = blockIdx.x * std::int64_t{kThreads} + threadIdx.x;
   const std::int64_t token = unit / (heads * pieces);
   allow_next();
-  await_previous();
   if (token >= call.tokens) return;
   const int rest = static_cast<int>(unit % (heads * pieces)), d = rest % pieces * 8;
   int head = rest / pieces;
@@ -113,11 +112,13 @@ __global__ void __launch_bounds__(kThreads) append_rows(KvCall call) {
                              : static_cast<T*>(call.k) + token * call.k_stride;
   const std::int64_t at = static_cast<std::int64_t>(head) * kv.head_dim + d;
   T* to = from + at;
+  std::int64_t offset = 0;
   if (!is_query) {
-    const std::int64_t offset = offset_of(call, call.places[token], head);
-    if (offset < 0) return;
+    offset = offset_of(call, call.places[token], head);
     to = static_cast<T*>(is_value ? kv.v : kv.k) + offset + d;
   }
+  await_previous();
+  if (offset < 0) return;
   auto low = *reinterpret_cast<const Eight<T>*>(from + at),
        high = *reinterpret_cast<const Eight<T>*>(from + at + half);
   if (!is_value && call.norm.q != nullptr) {

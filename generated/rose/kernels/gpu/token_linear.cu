@@ -54,6 +54,8 @@ __device__ __forceinline__ void fetch_weight(const Call& c, std::uint32_t weight
 }
 
 // Bring the rows, summed and normed, into shared memory.
+using NormWeights = float[kMostGroups][group_size];
+
 __device__ __forceinline__ void load_norm_weights(const Call& c, int col, float (&to)[group_size]) {
   if (c.norm_f32) {
     const auto* four = reinterpret_cast<const float4*>(static_cast<const float*>(c.norm) + col);
@@ -68,7 +70,8 @@ __device__ __forceinline__ void load_norm_weights(const Call& c, int col, float 
 }
 
 template <bool Norm>
-__device__ __forceinline__ void bring_rows(const Call& c, bf16x* rows, float* shared) {
+__device__ __forceinline__ void bring_rows(const Call& c, bf16x* rows, float* shared,
+                                           const NormWeights& weight) {
   const int thread = static_cast<int>(threadIdx.x);
   for (int r = 0; r < c.m; ++r) {
     Group<bf16x> x[kMostGroups];
@@ -102,11 +105,10 @@ __device__ __forceinline__ void bring_rows(const Call& c, bf16x* rows, float* sh
       const int col = (g * kThreads + thread) * group_size;
       if (col >= c.k) continue;
       if constexpr (Norm) {
-        float weight[group_size];
-        load_norm_weights(c, col, weight);
         ROSE_UNROLL()
         for (int e = 0; e < group_size; ++e) {
-          x[g].at[e] = from_float<bf16x>(round_to<bf16x>(to_float(x[g].at[e]) * inv) * weight[e]);
+          x[g].at[e] =
+              from_float<bf16x>(round_to<bf16x>(to_float(x[g].at[e]) * inv) * weight[g][e]);
         }
       }
       *reinterpret_cast<Group<bf16x>*>(rows + r * (c.k + kPad) + col) = x[g];
@@ -123,13 +125,14 @@ struct TokenFragments {
 };
 
 template <int Halves>
-__device__ __forceinline__ void load_batch(TokenFragments<Halves>& f, const bf16x* row, bool there,
-                                           std::uint32_t weight, std::uint32_t half_bytes, int k) {
+__device__ __forceinline__ void load_batch(TokenFragments<Halves>& f, const bf16x* row,
+                                           std::uint32_t there, std::uint32_t weight,
+                                           std::uint32_t half_bytes, int k) {
   ROSE_UNROLL()
   for (int s = 0; s < kSteps; ++s) {
     const auto* at = reinterpret_cast<const std::uint32_t*>(row + k + 16 * s);
-    f.a[s][0] = there ? at[0] : 0;
-    f.a[s][1] = there ? at[4] : 0;
+    f.a[s][0] = at[0] & there;  // a mask and not a branch: branches would part the warp
+    f.a[s][1] = at[4] & there;
   }
   ROSE_UNROLL()
   for (int h = 0; h < Halves; ++h) {
@@ -174,8 +177,14 @@ __global__ void __launch_bounds__(kThreads) token_kernel(const Call c) {
   }
   __syncwarp();
   if (warp == 0) fetch_weight<Halves>(c, weight, barrier);
+  NormWeights norm_weights = {};
+  ROSE_UNROLL()
+  for (int g = 0; Norm && g < kMostGroups; ++g) {
+    const int col = (g * kThreads + static_cast<int>(threadIdx.x)) * group_size;
+    if (col < c.k) load_norm_weights(c, col, norm_weights[g]);
+  }
   await_previous();
-  bring_rows<Norm>(c, rows, shared);
+  bring_rows<Norm>(c, rows, shared, norm_weights);
   __syncthreads();
   const int column = (static_cast<int>(blockIdx.x) * c.tiles + warp) * kTile;
   if (warp >= c.tiles || column >= c.n) return;
@@ -185,15 +194,16 @@ __global__ void __launch_bounds__(kThreads) token_kernel(const Call c) {
   const std::uint32_t half_bytes = c.tiles * kTile * pitch;
   const int row = lane / 4;
   const bf16x* const from = rows + min(row, c.m - 1) * (c.k + kPad) + lane % 4 * 2;
+  const std::uint32_t there = row < c.m ? ~0u : 0;
   float sum[Halves][4] = {};
   TokenFragments<Halves> fragments[2];
-  load_batch(fragments[0], from, row < c.m, own, half_bytes, 0);
+  load_batch(fragments[0], from, there, own, half_bytes, 0);
   for (int k = 0; k < c.k; k += 2 * kTerms) {
-    if (k + kTerms < c.k) load_batch(fragments[1], from, row < c.m, own, half_bytes, k + kTerms);
+    if (k + kTerms < c.k) load_batch(fragments[1], from, there, own, half_bytes, k + kTerms);
     multiply_batch(sum, fragments[0]);
     if (k + kTerms >= c.k) break;
     if (k + 2 * kTerms < c.k) {
-      load_batch(fragments[0], from, row < c.m, own, half_bytes, k + 2 * kTerms);
+      load_batch(fragments[0], from, there, own, half_bytes, k + 2 * kTerms);
     }
     multiply_batch(sum, fragments[1]);
   }
