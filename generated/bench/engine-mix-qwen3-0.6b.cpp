@@ -116,7 +116,7 @@ int main(int argc, char** argv) {
   }
   auto runner = infer::make_gpu_runner(
       labs::random_bf16_weights(labs::qwen3_600m()),
-      {.tokens = 8192, .sequences = 256, .positions = 2048, .measured = true});
+      {.tokens = 8192, .sequences = 256, .positions = 2048});
   std::fputs((runner->memory().describe() + "\n").c_str(), stderr);
   infer::Engine engine(std::move(runner), {.seed = 1});
   const std::vector<infer::Request> mix = nano_vllm_mix();
