@@ -114,9 +114,8 @@ int main(int argc, char** argv) {
     std::fputs("engine-mix: there is no GPU\n", stderr);
     return 1;
   }
-  auto runner = infer::make_gpu_runner(
-      labs::random_bf16_weights(labs::qwen3_600m()),
-      {.tokens = 8192, .sequences = 256, .positions = 2048});
+  auto runner = infer::make_gpu_runner(labs::random_bf16_weights(labs::qwen3_600m()),
+                                       {.tokens = 8192, .sequences = 256, .positions = 2048});
   std::fputs((runner->memory().describe() + "\n").c_str(), stderr);
   infer::Engine engine(std::move(runner), {.seed = 1});
   const std::vector<infer::Request> mix = nano_vllm_mix();

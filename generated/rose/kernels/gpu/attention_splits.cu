@@ -221,6 +221,7 @@ __global__ void __launch_bounds__(32 * kMergeRows) merge_splits(AttentionCall ca
   constexpr int parts = kRows / kMergeRows;
   const int index = static_cast<int>(blockIdx.x) / parts;
   const int4 item = __ldg(reinterpret_cast<const int4*>(call.items) + index);
+  await_previous();  // all threads: who waits for this kernel counts on what came before it, too
   if (item.x < 0) return;
   const Span span(call, item.x);
   const int group = call.heads / call.kv_heads, lane = static_cast<int>(threadIdx.x) % 32;
@@ -228,7 +229,6 @@ __global__ void __launch_bounds__(32 * kMergeRows) merge_splits(AttentionCall ca
       static_cast<int>(blockIdx.x) % parts * kMergeRows + static_cast<int>(threadIdx.x) / 32;
   const int r = (item.y >> 16 << 4) + row, splits = item.w;
   if (r >= span.tokens * group) return;
-  await_previous();
   constexpr std::int64_t step = kRows * (D + 2);
   constexpr int words = D / 32;
   const float* part = call.partials + item.z * step + row * (D + 2);
