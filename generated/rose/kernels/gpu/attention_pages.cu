@@ -85,6 +85,7 @@ __device__ __forceinline__ void fetch_pages(const AttentionCall& call, const CUt
   const std::int64_t step = gridDim.x;
   SplitItem item(call, blockIdx.x), next(call, blockIdx.x + step);
   int page = page_of(item);
+  await_previous();
   for (std::int64_t index = blockIdx.x; !item.empty(); index += step) {
     const int copies = copies_of(item.keys(group)), row = row_of(item, page);
     page = page_of(next);  // nobody waits for it before this item is on its way
@@ -140,6 +141,7 @@ __device__ __forceinline__ void attend_pages(const AttentionCall& call,
   };
   const std::int64_t step = gridDim.x;
   SplitItem item(call, blockIdx.x);
+  await_previous();
   load_queries(item);
   for (std::int64_t index = blockIdx.x; !item.empty(); index += step) {
     const SplitItem next(call, index + step);
@@ -235,7 +237,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     hopper::prefetch_map(&v_map);
   }
   allow_next();
-  await_previous();
   __syncthreads();
   if (threadIdx.x < kComputing) {
     attend_pages(call, shared);
