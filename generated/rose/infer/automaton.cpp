@@ -47,7 +47,7 @@ class AutomatonBuilder {
   std::int32_t expand(Language::Expression e, std::int32_t from);
   std::int32_t expand_repeat(const Language::Node& n, std::int32_t from);
   void find_classes();
-  Subset closed(Subset states);
+  Subset closed(Subset states, std::int32_t end);
   void determinise(RuleParts& parts);
   void find_alive();
   void refuse_left_recursion();
@@ -182,7 +182,7 @@ void AutomatonBuilder::find_classes() {
 }
 
 // Make sets of states the new states.
-AutomatonBuilder::Subset AutomatonBuilder::closed(Subset states) {
+AutomatonBuilder::Subset AutomatonBuilder::closed(Subset states, std::int32_t end) {
   std::set<std::int32_t> seen(states.begin(), states.end());
   while (!states.empty()) {
     const std::int32_t s = states.back();
@@ -190,6 +190,9 @@ AutomatonBuilder::Subset AutomatonBuilder::closed(Subset states) {
     for (const std::int32_t t : loose(s).free)
       if (seen.insert(t).second) states.push_back(t);
   }
+  std::erase_if(seen, [&](std::int32_t s) {  // they only passed on
+    return s != end && loose(s).moves.empty() && loose(s).calls.empty();
+  });
   return {seen.begin(), seen.end()};
 }
 
@@ -197,7 +200,7 @@ void AutomatonBuilder::determinise(RuleParts& parts) {
   std::map<Subset, std::int32_t> known;
   std::vector<Subset> todo;
   const auto state_of = [&](Subset loose_states) {
-    const auto [at, added] = known.try_emplace(closed(std::move(loose_states)),
+    const auto [at, added] = known.try_emplace(closed(std::move(loose_states), parts.loose_end),
                                                static_cast<std::int32_t>(strict_.size()));
     if (added) {
       if (strict_.size() >= limits_.states)
@@ -330,6 +333,53 @@ void AutomatonBuilder::write(Language::Rule root, Automaton& out) {
 
 Automaton::Automaton(const Language& language, Language::Rule root, const Limits& limits) {
   AutomatonBuilder(language, limits).run(root, *this);
+}
+
+// Merge the states that no text tells apart.
+Machine smallest_machine(Language& language, Language::Expression expression) {
+  const Language::Rule rule = language.rule("part");
+  language.define(rule, expression);
+  std::optional<Automaton> a;
+  try {
+    a.emplace(language, rule);
+  } catch (const core::Error& error) {
+    if (error.code() != core::Code::invalid_argument) throw;
+    return {};
+  }
+  std::vector<std::int32_t> block(a->size());
+  for (std::size_t s = 0; s < block.size(); ++s)
+    block[s] = a->accepts(static_cast<std::int32_t>(s)) ? 1 : 0;
+  std::vector<std::int32_t> members;  // one state of each block
+  for (std::size_t before = 0;;) {
+    std::map<std::vector<std::int32_t>, std::int32_t> known;
+    std::vector<std::int32_t> next(block.size());
+    members.clear();
+    for (std::size_t i = 0; i < block.size(); ++i) {  // the start first: it becomes state 0
+      const std::size_t s = (i + static_cast<std::size_t>(a->start())) % block.size();
+      std::vector<std::int32_t> key{block[s]};
+      for (const std::int32_t m : a->moves(static_cast<std::int32_t>(s)))
+        key.push_back(m < 0 ? -1 : block[static_cast<std::size_t>(m)]);
+      const auto [at, added] =
+          known.try_emplace(std::move(key), static_cast<std::int32_t>(members.size()));
+      if (added) members.push_back(static_cast<std::int32_t>(s));
+      next[s] = at->second;
+    }
+    block.swap(next);
+    if (members.size() == before) break;
+    before = members.size();
+  }
+  Machine machine;
+  for (const std::int32_t s : members) {
+    std::map<std::int32_t, ByteSet> moves;
+    for (unsigned b = 0; b < 256; ++b) {
+      const std::int32_t to = a->move(s, static_cast<unsigned char>(b));
+      if (to >= 0) moves[block[static_cast<std::size_t>(to)]].set(b);
+    }
+    Machine::State state{.accepts = a->accepts(s)};
+    for (const auto& [to, set] : moves) state.moves.emplace_back(set, to);
+    machine.states.push_back(std::move(state));
+  }
+  return machine;
 }
 
 }  // namespace rose::infer

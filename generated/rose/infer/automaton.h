@@ -62,4 +62,7 @@ class Automaton {
   std::vector<Call> calls_;
 };
 
+/// The smallest machine for an expression that calls no rule; no states when it has no text.
+Machine smallest_machine(Language& language, Language::Expression expression);
+
 }  // namespace rose::infer

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "rose/core/utf8.h"
+#include "rose/infer/automaton.h"
 
 namespace rose::infer {
 
@@ -101,6 +102,10 @@ Language::Expression spell_utf8(Language& l, const CharSet& set) {
 // Spell characters inside a JSON string.
 namespace {
 
+Language::Expression small(Language& l, Language::Expression e) {
+  return l.node(e).kind == Language::Kind::bytes ? e : l.machine(smallest_machine(l, e));
+}
+
 const CharSet& must_be_escaped() {
   static const CharSet set{{0x0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
   return set;
@@ -122,12 +127,12 @@ std::string escaped(char32_t c) {
 }  // namespace
 
 Language::Expression spell(Language& l, const CharSet& set, Spelling spelling) {
-  if (spelling == Spelling::utf8) return spell_utf8(l, set);
+  if (spelling == Spelling::utf8) return small(l, spell_utf8(l, set));
   std::vector<Language::Expression> parts{spell_utf8(l, set.without(must_be_escaped()))};
   for (const auto& range : must_be_escaped().ranges())
     for (char32_t c = range.first; c <= range.second; ++c)
       if (set.contains(c)) parts.push_back(l.literal(escaped(c)));
-  return l.choice(std::move(parts));
+  return small(l, l.choice(std::move(parts)));
 }
 
 std::string json_spelling(std::string_view text) {
@@ -158,10 +163,11 @@ Language::Expression any_json_char(Language& l) {
   const auto pair = l.sequence({letter("dD"), letter("89abAB"), digits(2), l.literal("\\u"),
                                 letter("dD"), letter("cdefCDEF"), digits(2)});
   const CharSet raw = CharSet{{0, CharSet::highest}}.without(must_be_escaped());
-  return l.choice({spell_utf8(l, raw),
+  return small(
+      l, l.choice({spell_utf8(l, raw),
                    l.sequence({l.literal("\\"),
                                l.choice({letter("\"\\/bfnrt"),
-                                         l.sequence({letter("u"), l.choice({plain, pair})})})})});
+                                         l.sequence({letter("u"), l.choice({plain, pair})})})})}));
 }
 
 }  // namespace rose::infer

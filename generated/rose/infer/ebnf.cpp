@@ -152,8 +152,10 @@ std::int32_t EbnfParser::number() {
   if (!more() || std::isdigit(static_cast<unsigned char>(text_[at_])) == 0)
     fail("a number is expected");
   std::int32_t n = 0;
-  while (more() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0)
-    if ((n = n * base + (text_[at_++] - '0')) > most) fail("a bound is too large");
+  while (more() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) {
+    n = n * base + (text_[at_++] - '0');
+    if (n > most) fail("a bound is too large");
+  }
   return n;
 }
 

@@ -690,8 +690,8 @@ SchemaCompiler::Expression SchemaCompiler::object(const json::object& s, const s
   for (const auto& p : properties) {
     const std::string name(p.key());
     names.push_back(json_spelling(name));
-    list.push_back({member(l_.literal("\"" + names.back() + "\""),
-                           schema(p.value(), where + "/properties/" + name)),
+    list.push_back({member(quoted(l_.literal(names.back())),
+                           schema(p.value(), fmt::format("{}/properties/{}", where, name))),
                     required.contains(name)});
   }
   std::optional<Expression> more;
@@ -719,6 +719,7 @@ SchemaCompiler::Expression SchemaCompiler::any_string() {
 SchemaCompiler::Expression SchemaCompiler::any() {
   return named("any", [&] {
     std::vector<Expression> parts;
+    parts.reserve(all_types.size());
     for (const char* type : all_types) parts.push_back(of_type(type, {}, "any"));
     return l_.choice(std::move(parts));
   });

@@ -168,7 +168,7 @@ char32_t RegexParser::hex(int digits) {
 
 std::optional<ClassEscape> RegexParser::escape(char32_t& single) {
   const char32_t c = take_char();
-  if (const auto set = class_escape(c)) return set;
+  if (auto set = class_escape(c)) return set;
   constexpr int byte_digits = 2, unit_digits = 4;
   switch (c) {
     case 't': single = '\t'; break;
@@ -201,7 +201,8 @@ CharSet RegexParser::char_class() {
       c = take_char();
       return c == '\\' ? (take("b") ? (c = '\b', std::nullopt) : escape(c)) : std::nullopt;
     };
-    if ((known = one(first))) {
+    known = one(first);
+    if (known) {
       set.add(negated ? known->possible : known->sure);
       continue;
     }

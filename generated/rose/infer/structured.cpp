@@ -39,9 +39,15 @@ std::shared_ptr<const ByteGrammar> choice_grammar(const std::vector<std::string>
   Language language;
   const Language::Rule root = language.rule("choice");
   std::vector<Language::Expression> parts;
+  parts.reserve(texts.size());
   for (const std::string& text : texts) parts.push_back(language.literal(text));
   language.define(root, language.choice(std::move(parts)));
   return compile(language, root, trie);
+}
+
+std::vector<std::int32_t> forced_draft(const GrammarState& state,
+                                       const text::Tokenizer& tokenizer) {
+  return tokenizer.encode(state.forced(), false);
 }
 
 }  // namespace rose::infer

@@ -323,6 +323,12 @@ TEST(JsonSchema, EveryWalkParses) {
       ASSERT_NO_THROW(core::parse_json(text, "walk")) << text;
     }
   }
+  const auto tag = schema_grammar(R"({"type": "object", "properties": {"name": {"const": 1}}})",
+                                  trie, {.spaces = false})
+                       ->start();
+  EXPECT_TRUE(tag->accept('{'));
+  EXPECT_TRUE(tag->accept('"'));
+  EXPECT_EQ(tag->forced(), "name\":1}");
   for (int i = 0; i < 20; ++i) {
     const auto dates = regex_grammar("(19|20)\\d{2}-[01]\\d", trie);
     EXPECT_EQ(walk(*dates, rng).size(), 7u);
