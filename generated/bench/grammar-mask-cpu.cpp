@@ -37,7 +37,7 @@ double microseconds_since(std::chrono::steady_clock::time_point start) {
 int main(int argc, char** argv) {
   using namespace rose;
   using Clock = std::chrono::steady_clock;
-  const auto checkpoint = model::open_checkpoint(app::find_model(""));
+  const auto checkpoint = model::open_checkpoint(argc > 1 ? argv[1] : app::find_model("").string());
   const auto tokenizer = app::load_tokenizer(checkpoint);
   const auto trie = std::make_shared<infer::TokenTrie>(tokenizer);
   auto start = Clock::now();

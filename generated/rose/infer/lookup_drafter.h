@@ -4,29 +4,23 @@
 
 #include <cstdint>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
-#include "rose/infer/speculation.h"
+#include "rose/infer/drafter.h"
 
 namespace rose::infer {
 
 class LookupDrafter : public Drafter {
  public:
-  /// A common end of fewer tokens than `least` is no match; longer than `longest` is not looked at.
-  explicit LookupDrafter(int least = 2, int longest = 16) : least_(least), longest_(longest) {}
+  /// A common end of fewer tokens than `least` is no match, one of `longest` is good enough; places
+  /// more than `window` tokens ago are not looked at.
+  explicit LookupDrafter(int least = 2, int longest = 16, int window = 16'384)
+      : least_(least), longest_(longest), window_(window) {}
 
-  void draft(std::span<const std::int32_t> tokens, int most,
-             std::vector<std::int32_t>& out) override;
+  void draft(std::span<const std::int32_t> text, int most, std::vector<std::int32_t>& out) override;
 
  private:
-  void index(std::span<const std::int32_t> tokens);
-  std::uint64_t key(std::span<const std::int32_t> tokens, std::size_t end) const;
-
-  int least_, longest_;
-  std::unordered_map<std::uint64_t, std::int32_t> latest_;  // key -> end of its latest place
-  std::vector<std::int32_t> earlier_;  // [ends] the place before with the same key, -1: none
-  std::vector<std::int32_t> known_;    // the tokens that are indexed
+  int least_, longest_, window_;
 };
 
 }  // namespace rose::infer

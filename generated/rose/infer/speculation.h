@@ -10,18 +10,10 @@
 #include <vector>
 
 #include "rose/core/rng.h"
+#include "rose/infer/drafter.h"
 #include "rose/kernels/sampling.h"
 
 namespace rose::infer {
-
-/// Proposes tokens. One drafter follows one text.
-class Drafter {
- public:
-  virtual ~Drafter() = default;
-  /// Replaces `out` by at most `most` tokens that may follow `tokens`, prompt and answer so far.
-  virtual void draft(std::span<const std::int32_t> tokens, int most,
-                     std::vector<std::int32_t>& out) = 0;
-};
 
 // Verify drafts by rejection.
 

@@ -43,6 +43,7 @@
 #include "labs/evidence/values.h"
 #include "rose/core/error.h"
 #include "rose/core/rng.h"
+#include "rose/infer/drafter.h"
 #include "rose/infer/lookup_drafter.h"
 #include "rose/infer/speculation.h"
 

@@ -43,7 +43,6 @@
 #include "rose/core/rng.h"
 #include "rose/infer/cpu_runner.h"
 #include "rose/infer/delivery.h"
-#include "rose/infer/drafter.h"
 #include "rose/infer/engine.h"
 #include "rose/infer/engine_state.h"
 #include "rose/kernels/logprob.h"
