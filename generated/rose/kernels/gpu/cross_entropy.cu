@@ -31,9 +31,8 @@ struct Scores {
   const float* logits;
   std::int64_t rows, stride;
   int cols, tiles, runs, runs_of_block;
-  int staged;  // runs of a block that its shared memory keeps; it reads the others again
-  int ahead,
-      ahead_runs;  // rows until this place is free again, and how many runs of that row to bring into the L2
+  int staged;             // runs of a block that its shared memory keeps; it reads the others again
+  int ahead, ahead_runs;  // the row that is read here next, and how many of its runs to bring near
   const std::int32_t* targets;
   float *logprob, *lse;
   float sign;  // of what goes to logprob: -1 for losses
@@ -197,9 +196,9 @@ __device__ __forceinline__ void store_gradient(Out* row, int col, int cols, bool
   }
   if (wide) {
     if constexpr (sizeof(Out) == sizeof(float)) {
-      *reinterpret_cast<float4*>(row + col) = make_float4(out[0], out[1], out[2], out[3]);
+      __stcs(reinterpret_cast<float4*>(row + col), make_float4(out[0], out[1], out[2], out[3]));
     } else {
-      *reinterpret_cast<uint2*>(row + col) = *reinterpret_cast<const uint2*>(out);
+      __stcs(reinterpret_cast<uint2*>(row + col), *reinterpret_cast<const uint2*>(out));
     }
   } else {
     ROSE_UNROLL()
