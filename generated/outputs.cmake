@@ -24,6 +24,8 @@ set(ROSE_OUTPUTS
   rose/app/cli.cpp
   rose/app/cli.h
   rose/app/engine.cpp
+  rose/app/engine_batch.cpp
+  rose/app/engine_batch.h
   rose/app/engine_chat.cpp
   rose/app/engine_commands.h
   rose/app/engine_generate.cpp
@@ -495,6 +497,7 @@ set(ROSE_BENCHES
   cpu-prefill-smollm2
   cross-entropy
   engine-bs1-qwen3-0.6b
+  engine-cpu-batch
   engine-mix-qwen3-0.6b
   engine-prefill-8k-qwen3-0.6b
   engine-scheduler-step
@@ -519,6 +522,7 @@ set(ROSE_LINKS_cpu-decode-smollm2 torch)
 set(ROSE_LINKS_cpu-prefill-smollm2 torch)
 set(ROSE_LINKS_cross-entropy cuda)
 set(ROSE_LINKS_engine-bs1-qwen3-0.6b torch cuda)
+set(ROSE_LINKS_engine-cpu-batch torch)
 set(ROSE_LINKS_engine-mix-qwen3-0.6b torch)
 set(ROSE_LINKS_engine-prefill-8k-qwen3-0.6b torch cuda)
 set(ROSE_LINKS_engine-scheduler-step torch)
@@ -568,6 +572,7 @@ set(ROSE_FILES
   bench/cpu-prefill-smollm2.cpp
   bench/cross-entropy.cpp
   bench/engine-bs1-qwen3-0.6b.cpp
+  bench/engine-cpu-batch.cpp
   bench/engine-mix-qwen3-0.6b.cpp
   bench/engine-prefill-8k-qwen3-0.6b.cpp
   bench/engine-scheduler-step.cpp
@@ -616,6 +621,8 @@ set(ROSE_FILES
   rose/app/cli.cpp
   rose/app/cli.h
   rose/app/engine.cpp
+  rose/app/engine_batch.cpp
+  rose/app/engine_batch.h
   rose/app/engine_chat.cpp
   rose/app/engine_commands.h
   rose/app/engine_generate.cpp

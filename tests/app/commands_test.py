@@ -1,9 +1,11 @@
 """What the commands print, where, and with which status. The model is the embedded one."""
+import json
 import os
 import pty
 import select
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -50,6 +52,26 @@ class Generate(unittest.TestCase):
             self.assertEqual(run.stderr, "")
         self.assertEqual(runs[0].stdout, runs[1].stdout)
         self.assertIn("Paris", runs[0].stdout)
+
+    def test_a_file_of_prompts_is_answered_in_order_and_errors_stay_alone(self):
+        lines = [{"id": "a", "prompt": "The capital of France is"}, {"prompt": ""}, "no JSON",
+                 {"prompt": "Once upon a time", "n": 2, "temperature": 0.8, "seed": 3, "max_tokens": 5}]
+        with tempfile.TemporaryDirectory() as folder:
+            prompts, out = os.path.join(folder, "in.jsonl"), os.path.join(folder, "out.jsonl")
+            with open(prompts, "w", encoding="utf-8") as file:
+                file.writelines((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+            run = rose("generate", "--device", "cpu", "-n", "12", "--prompts", prompts, "--out", out)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertIn("written per second", run.stderr)
+            with open(out, encoding="utf-8") as file:
+                answers = [json.loads(line) for line in file]
+        self.assertEqual([answer["index"] for answer in answers], [0, 1, 2, 3])
+        alone = rose("generate", "-n", "12", "The capital of France is").stdout
+        self.assertEqual(answers[0]["choices"][0]["text"] + "\n", alone)
+        self.assertIn("nothing to continue", answers[1]["error"])
+        self.assertIn("in.jsonl:3", answers[2]["error"])
+        self.assertEqual([choice["finish_reason"] for choice in answers[3]["choices"]], ["length", "length"])
+        self.assertEqual(answers[3]["usage"]["completion_tokens"], 10)
 
     def test_a_seed_decides(self):
         def run(seed):

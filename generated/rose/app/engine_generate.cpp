@@ -6,6 +6,8 @@
 #include "rose/app/engine_options.h"
 #include "rose/core/error.h"
 
+#include "rose/app/engine_batch.h"
+
 namespace rose::app {
 
 namespace {
@@ -13,10 +15,12 @@ namespace {
 struct GenerateArguments {
   EngineOptions engine;
   std::string prompt;
+  BatchOptions batch;
 };
 
 void generate(const GenerateArguments& arguments) {
   model::validate(arguments.engine.generate.sampling);
+  if (!arguments.batch.prompts.empty()) return generate_batch(arguments.engine, arguments.batch);
   const std::string prompt = arguments.prompt.empty() ? read_stdin() : arguments.prompt;
   LoadedModel model(arguments.engine);
   const auto prefix = model.tokenizer().prefix();
@@ -36,6 +40,7 @@ void add_generate(CLI::App& app) {
   command->add_option("prompt", arguments->prompt,
                       "The text to continue; standard input when absent");
   add_engine_options(*command, arguments->engine);
+  add_batch_options(*command, arguments->batch);
   command->callback([arguments] { generate(*arguments); });
 }
 

@@ -74,7 +74,8 @@ void Scheduler::plan_row(StepPlan& plan, Left& left, Sequence& s, std::int64_t w
   row.choices = static_cast<std::int32_t>(choices);
   row.logits = row.choices;
   if (every) row.logits += static_cast<std::int32_t>(std::min(count, s.prompt - 1 - s.computed));
-  row.fresh = page_need(*pool_, s.pages, row.first, count, limits_.page_size).fresh;
+  if (row.first + count > s.room)
+    row.fresh = page_need(*pool_, s.pages, row.first, count, limits_.page_size).fresh;
   if (row.fresh > left.pages && !make_room(plan, left, s, row.fresh)) return;
   left.tokens -= count, left.rows -= row.logits, left.pages -= row.fresh;
   plan.tokens += count, plan.logits += row.logits, plan.pages += row.fresh;

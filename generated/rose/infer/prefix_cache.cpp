@@ -40,7 +40,8 @@ PrefixCache::PrefixCache(KvPool& pool, int page_size, Hash hash)
 // Look up, compare, remove.
 std::size_t PrefixCache::slot_of(PrefixHash hash) const {
   std::size_t slot = home(hash);
-  while (table_[slot] != 0 && entries_[static_cast<std::size_t>(table_[slot])].hash != hash)
+  const std::uint32_t tag = tag_of(hash);
+  while (table_[slot].page != 0 && !(table_[slot].tag == tag && entry_at(slot).hash == hash))
     slot = (slot + 1) & (table_.size() - 1);
   return slot;
 }
@@ -64,14 +65,14 @@ void PrefixCache::remove(std::int32_t page) {
   std::size_t hole = slot_of(entry.hash);
   entry = {};
   --size_;
-  for (std::size_t next = (hole + 1) & mask; table_[next] != 0; next = (next + 1) & mask) {
-    const std::size_t wanted = home(entries_[static_cast<std::size_t>(table_[next])].hash);
+  for (std::size_t next = (hole + 1) & mask; table_[next].page != 0; next = (next + 1) & mask) {
+    const std::size_t wanted = home(entry_at(next).hash);
     if (((next - wanted) & mask) < ((next - hole) & mask))
       continue;  // its home lies behind the hole
     table_[hole] = table_[next];
     hole = next;
   }
-  table_[hole] = 0;
+  table_[hole] = {};
 }
 
 // Walk along a text as far as it is known.
@@ -80,7 +81,7 @@ PrefixLink PrefixCache::find(PrefixLink at, std::span<const std::int32_t> tokens
   while (at.serial != 0 && tokens.size() >= page_size_) {
     const auto page_tokens = tokens.first(page_size_);
     const PrefixHash hash = hash_(at.hash, page_tokens);
-    const std::int32_t page = table_[slot_of(hash)];
+    const std::int32_t page = table_[slot_of(hash)].page;
     if (page == 0) break;
     if (!holds(page, at.serial, page_tokens)) {
       ++statistics_.collisions;
@@ -104,8 +105,8 @@ PrefixLink PrefixCache::publish(PrefixLink before, std::span<const std::int32_t>
                                 std::int32_t page) {
   if (before.serial == 0) return {};
   const PrefixHash hash = hash_(before.hash, tokens);
-  const std::size_t slot = slot_of(hash);
-  if (const std::int32_t known = table_[slot]; known != 0) {
+  std::size_t slot = slot_of(hash);
+  if (const std::int32_t known = table_[slot].page; known != 0) {
     const auto kept = tokens_of(known);
     if (holds(known, before.serial, tokens)) {
       statistics_.duplicates += known != page ? 1 : 0;
@@ -117,11 +118,12 @@ PrefixLink PrefixCache::publish(PrefixLink before, std::span<const std::int32_t>
     }
     remove(known);  // an orphan: the entry before it is gone
     pool_->unmark(known);
+    slot = slot_of(hash);
   }
   Entry& entry = entries_[static_cast<std::size_t>(page)];
   entry = {hash, ++serials_, before.serial};
   std::ranges::copy(tokens, tokens_of(page).begin());
-  table_[slot_of(hash)] = page;
+  table_[slot] = {page, tag_of(hash)};
   pool_->mark(page);
   ++size_;
   ++statistics_.published;

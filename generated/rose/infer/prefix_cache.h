@@ -62,12 +62,22 @@ class PrefixCache {
 
  private:
   // One entry for each page, and a table of pages.
+  struct Slot {
+    std::int32_t page = 0;  ///< 0: empty
+    std::uint32_t tag = 0;  ///< the upper half of the hash's upper half
+  };
   struct Entry {
     PrefixHash hash{};
     std::uint64_t serial = 0, before = 0;  ///< serial 0: this page is not published
   };
 
   std::size_t home(PrefixHash hash) const { return hash.low & (table_.size() - 1); }
+  static std::uint32_t tag_of(PrefixHash hash) {
+    return static_cast<std::uint32_t>(hash.high >> 32);
+  }
+  const Entry& entry_at(std::size_t slot) const {
+    return entries_[static_cast<std::size_t>(table_[slot].page)];
+  }
   std::size_t slot_of(PrefixHash hash) const;  ///< where it is, or the empty slot where it would be
   std::span<std::int32_t> tokens_of(std::int32_t page);
   bool holds(std::int32_t page, std::uint64_t before, std::span<const std::int32_t> tokens) const;
@@ -78,7 +88,7 @@ class PrefixCache {
   Hash hash_;
   std::vector<Entry> entries_;        ///< [pages]
   std::vector<std::int32_t> tokens_;  ///< [pages, page_size]
-  std::vector<std::int32_t> table_;   ///< pages; 0 is an empty slot
+  std::vector<Slot> table_;
   std::map<std::tuple<std::uint64_t, std::string, std::string>, std::uint64_t, std::less<>> roots_;
   std::uint64_t serials_ = 0;
   std::int64_t size_ = 0;

@@ -44,6 +44,7 @@ void Scheduler::remove(Sequence& s) {
     waiting_.erase(std::ranges::find(waiting_, &s));
   }
   s.state = Sequence::State::idle;
+  s.room = 0;
   release_pages(*pool_, s.pages);
 }
 
@@ -97,7 +98,10 @@ void Scheduler::apply(const StepPlan& plan, std::vector<kernels::KvPageCopy>& co
   pool_->launch();
   for (const PlannedRow& row : plan.rows) {
     Sequence& s = *row.sequence;
-    reserve_pages(*pool_, s.pages, row.first, row.count, limits_.page_size, copies);
+    if (row.first + row.count > s.room) {
+      reserve_pages(*pool_, s.pages, row.first, row.count, limits_.page_size, copies);
+      s.room = static_cast<std::int64_t>(s.pages.size()) * limits_.page_size;
+    }
     s.computed = row.first + row.count;
     ++s.in_flight;
     if (row.choices > 0) ++s.awaited;
@@ -152,6 +156,7 @@ void Scheduler::fork(Sequence& from, Sequence& to, std::int32_t token) {
   to.link = from.link;
   to.published = from.published;
   to.pages = from.pages;
+  from.room = 0;  // its last page has several owners now
   for (const std::int32_t page : to.pages) pool_->share(page);
   to.state = Sequence::State::running;
   running_.push_back(&to);

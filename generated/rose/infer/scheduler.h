@@ -36,6 +36,7 @@ struct Sequence {
   std::int64_t found = 0;     ///< prompt tokens that the cache had, at first admission
   std::int64_t passed = 0, preemptions = 0;
   std::vector<std::int32_t> pages;
+  std::int64_t room = 0;       ///< positions below this one can be written without asking the pool
   std::int64_t published = 0;  ///< pages, from the first
   PrefixLink link;             ///< where the text stands after them
 

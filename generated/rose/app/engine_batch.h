@@ -1,0 +1,25 @@
+// Answer a file of prompts.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "rose/app/cli.h"
+#include "rose/app/engine_options.h"
+
+namespace rose::app {
+
+/// Named as vLLM's.
+struct BatchOptions {
+  std::string prompts, out;
+  std::string device = "auto", kv_cache_dtype = "auto", policy = "fifo";
+  std::int64_t max_num_seqs = 0, max_num_batched_tokens = 0;  ///< 0: what suits the device
+  int block_size = 16;
+  double gpu_memory_utilization = 0.9;
+};
+
+void add_batch_options(CLI::App& command, BatchOptions& options);
+void generate_batch(const EngineOptions& engine, const BatchOptions& batch);
+
+}  // namespace rose::app
