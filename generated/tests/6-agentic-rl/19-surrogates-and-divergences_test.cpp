@@ -351,5 +351,42 @@ TEST(Staleness, AdmissionBoundsTheLag) {
   }
 }
 
+// The cap on the error decides where the value ends, the other only how fast.
+
+/// Targets for values [T + 1] from rewards and ratios [T].
+std::vector<double> v_trace(std::span<const double> rewards, std::span<const double> values,
+                            std::span<const double> ratios, double gamma, double rho, double c) {
+  std::vector<double> target(values.begin(), values.end());
+  for (std::size_t t = rewards.size(); t-- > 0;) {
+    const double error = rewards[t] + gamma * values[t + 1] - values[t];
+    target[t] = values[t] + std::min(rho, ratios[t]) * error +
+                gamma * std::min(c, ratios[t]) * (target[t + 1] - values[t + 1]);
+  }
+  return target;
+}
+
+TEST(VTrace, CapsDecideWhereAndHowFast) {
+  const auto v = v_trace(std::array{0.0, 0.0, 1.0}, std::array{0.2, 0.3, 0.4, 0.0},
+                         std::array{2.0, 0.5, 1.2}, 0.9, 1, 1);
+  EXPECT_NEAR(v[0], 0.54, 1e-12);
+  EXPECT_NEAR(v[1], 0.60, 1e-12);
+  EXPECT_NEAR(v[2], 1.00, 1e-12);
+  const std::array mu = {0.8, 0.2}, pi = {0.2, 0.8}, reward = {0.0, 1.0};
+  for (const auto& [cap, expected] : std::map<double, double>{{1, 0.5}, {2, 2.0 / 3}, {4, 0.8}}) {
+    double value = 0;
+    for (int sweep = 0; sweep < 500; ++sweep) {  // move by the mean of the one-step target
+      double move = 0;
+      for (std::size_t a = 0; a < 2; ++a) {
+        const std::array now = {value, 0.0};
+        move += mu[a] *
+                (v_trace(std::span(&reward[a], 1), now, std::array{pi[a] / mu[a]}, 1, cap, 1)[0] -
+                 value);
+      }
+      value += 0.5 * move;
+    }
+    EXPECT_NEAR(value, expected, 1e-9);
+  }
+}
+
 }  // namespace
 }  // namespace rose::labs
