@@ -72,7 +72,6 @@ class Step {
   }
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
-
   void enqueue(Stream stream) const {
     const model::Config& config = pass_.weights().config();
     const auto rows = static_cast<std::int64_t>(chosen_.bytes() / 4);
@@ -203,7 +202,6 @@ void print_parts(const Step& step) {
   once("head", [&](Stream s) { logits(w, step.hidden(), ws, step.out(), s); });
   once("sample", [&](Stream s) { step.choose(s); });
 }
-
 void print_table(labs::GpuPass& pass) {
   struct Case {
     std::int32_t count, tokens, context;

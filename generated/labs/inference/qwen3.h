@@ -23,7 +23,6 @@ inline model::Config qwen3_600m() {
   c.norm_eps = 1e-6f, c.rope_theta = 1e6f, c.qk_norm = true, c.tied_head = true;
   return c;
 }
-
 /// Matrices are N(0, 0.02) in bf16, norms are ones.
 inline std::shared_ptr<const model::WeightSet> random_bf16_weights(const model::Config& config) {
   struct Pool {

@@ -524,6 +524,7 @@ class GpuRunner final : public Runner {
     if (choices > 0) model::logits(*device_, hidden, *workspace_, logits(logits_, choices), s);
   }
 
+  // Launch a mixed step.
   void launch_kernels(Slot& slot, const StepInput& step, const std::vector<std::int32_t>& lengths) {
     constexpr std::int64_t unit = 64;
     const auto tokens = static_cast<std::int64_t>(step.ids.size());
@@ -704,6 +705,7 @@ class GpuRunner final : public Runner {
     if (slot.top > 0) bring(out.top_ids, out.bytes);
   }
 
+  // Bring rows to the host.
   void bring_rows(Slot& slot, const Matrix& model) {
     const std::size_t row = count(limits_.vocab) * sizeof(float);
     if (slot.rows.bytes() < slot.on_host.size() * row) {

@@ -112,6 +112,7 @@ struct Layout {
 
 }  // namespace
 
+// Measure, make, plan.
 std::size_t GpuWorkspace::bytes(const Config& config, std::int64_t tokens, std::int64_t rows) {
   Pieces measure(nullptr);
   Layout unused{};

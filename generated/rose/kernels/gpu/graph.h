@@ -49,7 +49,6 @@ class OwnedStream : public Owned<StreamTag> {
   OwnedStream();
   Stream get() const { return {handle_}; }
 };
-
 /// Page-locked host memory.
 class HostBuffer : public Owned<HostTag> {
  public:

@@ -26,6 +26,7 @@ bool token_linear_fits(const LinearShape& shape) {
 #endif
 }
 
+// Check the arguments.
 void token_linear(const LinearShape& shape, const TokenLinear& a, [[maybe_unused]] Stream stream) {
   check_linear(shape);
   check_matrix(a.x, "x", shape.m, shape.k, DType::bf16);

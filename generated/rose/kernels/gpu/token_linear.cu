@@ -254,6 +254,7 @@ void launch(const Call& call, const Division& d, cudaStream_t stream) {
 
 }  // namespace
 
+// Launch what fits.
 bool token_linear_device_fits(const LinearShape& shape) {
   int device = 0, major = 0;
   if (cudaGetDevice(&device) != cudaSuccess ||
