@@ -399,6 +399,7 @@ std::string Api::entity_html(const Entity& entity, std::string_view page, bool h
             (each.line > 0 ? line_link(each, page) : "") + "</dt>";
     if (!words.empty()) rows += "<dd>" + words + "</dd>";
   }
+  if (rows.ends_with("</dt>")) rows += "<dd></dd>";  // a list of this kind ends in a description
   if (!rows.empty()) out += "<dl class=\"members\">" + rows + "</dl>";
   for (const Entity& each : entity.members)
     if (is_type(each.kind)) out += entity_html(each, page, true);
