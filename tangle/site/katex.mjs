@@ -22,7 +22,13 @@ const letter = (c, [capital, small, zero]) => {
   const to = /[A-Z]/.test(c) ? capital + code - 65 : /[a-z]/.test(c) ? small + code - 97 : /[0-9]/.test(c) && zero ? zero + code - 48 : code;
   return older[to] || String.fromCodePoint(to);
 };
-const plain = (mathml) => mathml
+// Primes: faces draw them raised, so they stand beside their letter and not above it.
+const primed = (mathml) => mathml
+  .replace(/<mrow>((?:<mo mathvariant="normal">′<\/mo>)+)<\/mrow>(?=<\/msu(?:p|bsup)>)/g, (all, marks) => `<mo>${['', '′', '″', '‴', '⁗'][marks.split('′').length - 1]}</mo>`)
+  .replace(/<msup>(<m[in][^>]*>[^<]*<\/m[in]>)<mo[^>]*>([′″‴⁗])<\/mo><\/msup>/g, '<mrow>$1<mo lspace="0em" rspace="0em">$2</mo></mrow>')
+  .replace(/<msubsup>(<m[in][^>]*>[^<]*<\/m[in]>)(<m[in][^>]*>[^<]*<\/m[in]>)<mo[^>]*>([′″‴⁗])<\/mo><\/msubsup>/g,
+    '<msub><mrow>$1<mo lspace="0em" rspace="0em">$3</mo></mrow>$2</msub>');
+const plain = (mathml) => primed(mathml)
   .replace(/<(m[ino]|mtext) mathvariant="([a-z-]+)">([^<]*)<\/\1>/g, (all, tag, variant, words) =>
     variants[variant] ? `<${tag}>${[...words].map((c) => letter(c, variants[variant])).join('')}</${tag}>` : all)
   // Faces draw these accents at the right height; browsers would stretch and drop others.
