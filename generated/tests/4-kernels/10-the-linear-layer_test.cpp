@@ -199,6 +199,22 @@ TEST_F(GpuTest, LinearColumnsDoNotSeeEachOther) {
   }
 }
 
+// Row tiles that end early, in the head of a large model.
+TEST_F(GpuTest, LinearHeadWithRowTilesThatEndEarly) {
+  for (const std::int64_t m : {160, 192}) {
+    const LinearShape shape{.m = m, .n = 151'936, .k = 1024, .out = DType::f32};
+    std::vector<LinearPlan> plans = linear_candidates(shape, true);
+    std::erase_if(plans, [](const LinearPlan& p) { return p.path != LinearPath::small; });
+    if (device_info().capability == 90) {
+      EXPECT_EQ(std::ssize(plans), linear_paths::small_variants);
+    }
+    for (const LinearPlan& plan : plans) {
+      SCOPED_TRACE(plan.describe());
+      EXPECT_NO_THROW(time_linear(shape, std::span(&plan, 1), 3));
+    }
+  }
+}
+
 // In fp32 each output is one ascending chain.
 TEST_F(GpuTest, LinearInFp32IsOneAscendingChain) {
   for (const std::int64_t m : {3, 70, 1500}) {

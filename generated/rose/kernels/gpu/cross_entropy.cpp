@@ -4,8 +4,6 @@
 
 namespace rose::kernels::gpu {
 
-int cross_entropy_ahead = 0;  // percent of the next row: to be fixed by measurement
-
 void launch_token_logprob(const Matrix& logits, const std::int32_t* targets, float* logprob,
                           float* lse, Stream stream);
 void launch_cross_entropy(const Matrix& logits, const std::int32_t* targets, float scale,

@@ -13,8 +13,6 @@
 
 namespace rose::kernels::gpu {
 
-extern int cross_entropy_ahead;
-
 namespace {
 
 constexpr int kThreads = 512;
@@ -196,9 +194,9 @@ __device__ __forceinline__ void store_gradient(Out* row, int col, int cols, bool
   }
   if (wide) {
     if constexpr (sizeof(Out) == sizeof(float)) {
-      __stcs(reinterpret_cast<float4*>(row + col), make_float4(out[0], out[1], out[2], out[3]));
+      *reinterpret_cast<float4*>(row + col) = make_float4(out[0], out[1], out[2], out[3]);
     } else {
-      __stcs(reinterpret_cast<uint2*>(row + col), *reinterpret_cast<const uint2*>(out));
+      *reinterpret_cast<uint2*>(row + col) = *reinterpret_cast<const uint2*>(out);
     }
   } else {
     ROSE_UNROLL()
@@ -391,7 +389,7 @@ void launch_scores(Scores a, std::int64_t rows, bool wide, Stream stream) {
     config.numAttrs = plan.blocks > 1 ? 1 : 0;
     if (staged) {
       a.ahead = resident_clusters(kernel, config, plan.blocks);
-      a.ahead_runs = plan.own * cross_entropy_ahead / 100;
+      a.ahead_runs = plan.own / 3;
     }
     ROSE_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, a));
   };

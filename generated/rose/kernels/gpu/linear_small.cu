@@ -70,6 +70,7 @@ __device__ __forceinline__ void start_barriers(const Operands& o, const Places& 
     }
     hopper::barrier_init_fence();
   }
+  __syncwarp();  // what follows is for whole warps
   hopper::cluster_sync(hopper::cluster_size());
 }
 
@@ -79,6 +80,8 @@ __device__ __forceinline__ void copy_stages(const Operands& o, const Places& at,
   const int blocks = hopper::cluster_size(), rank = hopper::cluster_rank();
   const auto everyone = static_cast<std::uint16_t>((1 << blocks) - 1);
   const int share = o.x_rows / blocks;  // rows of x that this block fetches for all
+  // Boxes begin inside their matrix: rows and columns beyond it are copied from elsewhere, multiplied, and never stored.
+  const int x_row = min(row + rank * share, o.m - 1), w_row = min(column, o.n - 1);
   Ring ring(o.stages);
   for (int k = 0; k < o.k; k += o.subtiles * terms) {
     const int subtiles = min(o.subtiles, (o.k - k + terms - 1) / terms);
@@ -90,13 +93,13 @@ __device__ __forceinline__ void copy_stages(const Operands& o, const Places& at,
 #pragma unroll
       for (int h = 0; h < Halves; ++h) {
         hopper::copy_box(at.w_at(o, ring.stage, s) + h * Columns * row_bytes, &o.w_map, term,
-                         column + h * o.n, ready);
+                         w_row + h * o.n, ready);
       }
       const std::uint32_t x_to = at.x_at(ring.stage, s) + rank * share * row_bytes;
       if (blocks > 1) {
-        hopper::copy_box_to(everyone, x_to, &o.x_map, term, row + rank * share, ready);
+        hopper::copy_box_to(everyone, x_to, &o.x_map, term, x_row, ready);
       } else {
-        hopper::copy_box(x_to, &o.x_map, term, row, ready);
+        hopper::copy_box(x_to, &o.x_map, term, x_row, ready);
       }
     }
     ring.advance();
