@@ -126,13 +126,12 @@ struct TokenFragments {
 
 template <int Halves>
 __device__ __forceinline__ void load_batch(TokenFragments<Halves>& f, const bf16x* row,
-                                           std::uint32_t there, std::uint32_t weight,
-                                           std::uint32_t half_bytes, int k) {
+                                           std::uint32_t weight, std::uint32_t half_bytes, int k) {
   ROSE_UNROLL()
   for (int s = 0; s < kSteps; ++s) {
     const auto* at = reinterpret_cast<const std::uint32_t*>(row + k + 16 * s);
-    f.a[s][0] = at[0] & there;  // a mask and not a branch: branches would part the warp
-    f.a[s][1] = at[4] & there;
+    f.a[s][0] = at[0];
+    f.a[s][1] = at[4];
   }
   ROSE_UNROLL()
   for (int h = 0; h < Halves; ++h) {
@@ -167,7 +166,7 @@ __global__ void __launch_bounds__(kThreads) token_kernel(const Call c) {
   __shared__ __align__(8) std::uint64_t barrier_memory;
   __shared__ float shared[2 * kThreads];
   auto* const rows = reinterpret_cast<bf16x*>(memory);
-  const std::uint32_t weight = shared_address(memory) + c.m * (c.k + kPad) * 2;
+  const std::uint32_t weight = shared_address(memory) + (c.m + 1) * (c.k + kPad) * 2;
   const std::uint32_t barrier = shared_address(&barrier_memory);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   allow_next();
@@ -177,6 +176,10 @@ __global__ void __launch_bounds__(kThreads) token_kernel(const Call c) {
   }
   __syncwarp();
   if (warp == 0) fetch_weight<Halves>(c, weight, barrier);
+  for (int col = static_cast<int>(threadIdx.x) * group_size; col < c.k;
+       col += kThreads * group_size) {
+    *reinterpret_cast<uint4*>(rows + c.m * (c.k + kPad) + col) = make_uint4(0, 0, 0, 0);
+  }
   NormWeights norm_weights = {};
   ROSE_UNROLL()
   for (int g = 0; Norm && g < kMostGroups; ++g) {
@@ -193,17 +196,16 @@ __global__ void __launch_bounds__(kThreads) token_kernel(const Call c) {
   const std::uint32_t own = weight + (warp * kTile + lane % 8) * pitch + lane / 8 * 16;
   const std::uint32_t half_bytes = c.tiles * kTile * pitch;
   const int row = lane / 4;
-  const bf16x* const from = rows + min(row, c.m - 1) * (c.k + kPad) + lane % 4 * 2;
-  const std::uint32_t there = row < c.m ? ~0u : 0;
+  const bf16x* const from = rows + min(row, c.m) * (c.k + kPad) + lane % 4 * 2;
   float sum[Halves][4] = {};
   TokenFragments<Halves> fragments[2];
-  load_batch(fragments[0], from, there, own, half_bytes, 0);
+  load_batch(fragments[0], from, own, half_bytes, 0);
   for (int k = 0; k < c.k; k += 2 * kTerms) {
-    if (k + kTerms < c.k) load_batch(fragments[1], from, there, own, half_bytes, k + kTerms);
+    if (k + kTerms < c.k) load_batch(fragments[1], from, own, half_bytes, k + kTerms);
     multiply_batch(sum, fragments[0]);
     if (k + kTerms >= c.k) break;
     if (k + 2 * kTerms < c.k) {
-      load_batch(fragments[0], from, there, own, half_bytes, k + 2 * kTerms);
+      load_batch(fragments[0], from, own, half_bytes, k + 2 * kTerms);
     }
     multiply_batch(sum, fragments[1]);
   }
@@ -242,7 +244,8 @@ Division divide(const LinearShape& shape) {
   Division d;
   d.tiles = static_cast<int>(ceil_div(all, processors));
   d.blocks = static_cast<unsigned>(ceil_div(all, d.tiles));
-  d.bytes = static_cast<std::size_t>((shape.m + d.tiles * kTile * halves) * (shape.k + kPad) * 2);
+  d.bytes =
+      static_cast<std::size_t>((shape.m + 1 + d.tiles * kTile * halves) * (shape.k + kPad) * 2);
   return d;
 }
 
