@@ -151,7 +151,6 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1)
     __syncthreads();
     const Tile<T, D>&queries = shared.queries[step & 1], &douts = shared.douts[step & 1];
     const int at = first + step % tiles * kBlock;  // the tile's first query
-    const bool masked = at == first || at + kBlock > tokens;
     ROSE_UNROLL(1)
     for (int part = 0; part < kBlock; part += kStep) {
       // Scores and their gradients, transposed: 16 keys by 32 queries.
@@ -159,11 +158,11 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1)
       multiply_tiles<D>(s, shared.keys, warp * 16, queries, part);
       multiply_tiles<D>(ds, shared.values, warp * 16, douts, part);
       // Recover the weights; gradients of weights become gradients of scores.
-      recover_weights(s, part, call.factor, PerColumn{shared.lse[step & 1]},
-                      [&](int column, int h) {
-                        const int query = at + column;
-                        return masked && (own + 8 * h > query || query >= tokens);
-                      });
+      recover_weights(
+          s, part, call.factor, PerColumn{shared.lse[step & 1]}, [&](int column, int h) {
+            const int key = own + 8 * h;  // seen from the key on, up to the last: one comparison
+            return static_cast<unsigned>(at + column - key) >= static_cast<unsigned>(tokens - key);
+          });
       to_slopes(ds, s, part, PerColumn{shared.delta[step & 1]});
       // Add the part's queries, ascending by 16.
       add_tile<T>(dv, s, douts, part, first_column);
@@ -225,9 +224,8 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1)
       float s[kStep / 8][4] = {}, ds[kStep / 8][4] = {};
       multiply_tiles<D>(s, shared.queries, warp * 16, keys, part);
       multiply_tiles<D>(ds, shared.douts, warp * 16, values, part);
-      recover_weights(s, part, call.factor, lse, [&](int column, int h) {
-        return t + 1 == tiles && t * kBlock + column > own + 8 * h;
-      });
+      recover_weights(s, part, call.factor, lse,
+                      [&](int column, int h) { return t * kBlock + column > own + 8 * h; });
       to_slopes(ds, s, part, delta);
       add_tile<T>(dq, ds, keys, part, first_column);
     }

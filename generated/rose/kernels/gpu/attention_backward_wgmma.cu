@@ -95,7 +95,6 @@ __global__ void __launch_bounds__(kThreads, 2) key_gradients(AttentionBackwardCa
     __syncthreads();
     const auto &queries = shared.queries[step & 1], &douts = shared.douts[step & 1];
     const int at = first + step % tiles * kBlock;  // the tile's first query
-    const bool masked = at == first || at + kBlock > tokens;
     // One tile of queries against 64 keys.
     float s[8][4], ds[8][4];
     std::uint32_t weights[4][4], slopes[4][4];
@@ -105,8 +104,8 @@ __global__ void __launch_bounds__(kThreads, 2) key_gradients(AttentionBackwardCa
     warpgroup_wait<1>();
     pin(s);
     recover_weights(s, 0, call.factor, PerColumn{shared.lse[step & 1]}, [&](int column, int h) {
-      const int query = at + column;
-      return masked && (own + 8 * h > query || query >= tokens);
+      const int key = own + 8 * h;  // seen from the key on, up to the last: one comparison
+      return static_cast<unsigned>(at + column - key) >= static_cast<unsigned>(tokens - key);
     });
     round_to_left<T>(weights, s);
     warpgroup_wait<0>();
@@ -182,9 +181,8 @@ __global__ void __launch_bounds__(kThreads, 2) query_gradients(AttentionBackward
     begin_scores<T, D>(ds, shared.douts, values);
     warpgroup_wait<1>();
     pin(s);
-    recover_weights(s, 0, call.factor, lse, [&](int column, int h) {
-      return t + 1 == tiles && t * kBlock + column > own + 8 * h;
-    });
+    recover_weights(s, 0, call.factor, lse,
+                    [&](int column, int h) { return t * kBlock + column > own + 8 * h; });
     pin(s);  // here, not after the wait
     warpgroup_wait<0>();
     pin(ds);
