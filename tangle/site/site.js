@@ -60,7 +60,7 @@
   addEventListener('load', () => { for (const box of $$('.equation > div')) if (box.scrollWidth > box.clientWidth) box.tabIndex = 0; });
 
   // Search: the index is loaded with the first key
-  const form = $('.search'), field = $('#q'), results = $('#results');
+  const form = $('.search'), field = $('#q'), results = $('#search-results');
   let engine = null, asked = 0;
   const load = () => {
     engine ||= import(new URL(root + 'pagefind/pagefind.js', location.href).href);

@@ -128,7 +128,7 @@ class Site(unittest.TestCase):
         field = self.driver.switch_to.active_element
         self.assertEqual(field.get_attribute("id"), "q")
         field.send_keys("attention")
-        self.wait(lambda: self.driver.find_elements(By.CSS_SELECTOR, "#results a"), "search results")
+        self.wait(lambda: self.driver.find_elements(By.CSS_SELECTOR, "#search-results a"), "search results")
         field.send_keys(Keys.ARROW_DOWN)
         self.assertEqual(self.driver.switch_to.active_element.tag_name, "a")
         self.driver.switch_to.active_element.send_keys(Keys.ENTER)
@@ -213,7 +213,7 @@ class Site(unittest.TestCase):
                 field = self.find("#q")
                 field.clear()
                 field.send_keys(words)
-                self.wait(lambda: expected in self.find("#results").text.lower(), f"'{words}' finds nothing about '{expected}'")
+                self.wait(lambda: expected in self.find("#search-results").text.lower(), f"'{words}' finds nothing about '{expected}'")
 
     def test_theme_persists(self):
         self.open("index.html", theme="light")
