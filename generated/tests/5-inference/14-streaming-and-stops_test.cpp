@@ -128,7 +128,8 @@ TEST(TextStream, GivesOneAnswerForEveryChunking) {
     for (int way = 0; way < 8; ++way) {
       std::vector<std::string> pieces;
       for (std::size_t at = 0; at < bytes.size(); at += pieces.back().size())
-        pieces.push_back(bytes.substr(at, 1 + rng.below(way < 4 ? 1 + 2 * way : 9)));
+        pieces.push_back(
+            bytes.substr(at, 1 + rng.below(static_cast<std::uint32_t>(way < 4 ? 1 + 2 * way : 9))));
       TextStream stream(pieces_tokenizer(pieces), asked, {});
       std::string text;
       std::optional<Stop> stop;
