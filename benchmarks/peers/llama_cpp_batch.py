@@ -21,11 +21,21 @@ tokens = int(sys.argv[3]) if len(sys.argv) > 3 else 64
 threads = int(sys.argv[4]) if len(sys.argv) > 4 else len(os.sched_getaffinity(0))
 TOPICS = ["printing press", "steam engine", "compass", "telescope", "bicycle", "piano", "lighthouse", "clock"]
 
-tokenizer = llama_cpp.Llama(model_path=model, n_ctx=32, verbose=False, vocab_only=True)
-prompts = [tokenizer.tokenize(f"The history of the {TOPICS[i % len(TOPICS)]} begins".encode(), add_bos=False) for i in range(requests)]
-llama_cpp.llama_log_set(llama_cpp.llama_log_callback(lambda *_: None), ctypes.c_void_p(0))
+quiet = llama_cpp.llama_log_callback(lambda *_: None)
+llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+llama_cpp.llama_backend_init()
 handle = llama_cpp.llama_model_load_from_file(model.encode(), llama_cpp.llama_model_default_params())
-vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(handle))
+words = llama_cpp.llama_model_get_vocab(handle)
+vocabulary = llama_cpp.llama_vocab_n_tokens(words)
+
+
+def tokenize(text):
+    room = (llama_cpp.llama_token * 64)()
+    n = llama_cpp.llama_tokenize(words, text.encode(), len(text.encode()), room, len(room), False, False)
+    return list(room[:n])
+
+
+prompts = [tokenize(f"The history of the {TOPICS[i % len(TOPICS)]} begins") for i in range(requests)]
 settings = llama_cpp.llama_context_default_params()
 settings.n_ctx = 256 * requests
 settings.n_batch = settings.n_ubatch = 512
