@@ -76,6 +76,7 @@ TEST_F(TokenLinearGpu, HasTheBitsOfAddNormAndLinear) {
       ADD_FAILURE() << c.m << " " << c.n << " " << c.k;
       continue;
     }
+
     const auto random = [&](std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
       return DeviceMatrix::of(random_values(rows * cols, seed), rows, cols, DType::bf16);
     };

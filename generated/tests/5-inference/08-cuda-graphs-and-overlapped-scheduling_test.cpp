@@ -114,7 +114,7 @@ struct Said {
   bool operator==(const Said&) const = default;
 };
 
-/// Prompts of lengths 5, 540, 1, 33 and so on, each with `steps` tokens after it; `only` is the first, `many` how many.
+/// Prompts of lengths 5, 540, 1, 33 and so on, each with `steps` tokens after it; `first` and `many` say which.
 std::vector<Said> play(Runner& runner, std::size_t first, std::size_t many, int steps, bool ahead) {
   const std::vector<std::int32_t> lengths{5, 540, 1, 33, 17, 2};
   const std::int64_t stride = 64;
