@@ -51,6 +51,17 @@ std::string_view CodeWriter::documented(const Links& links, std::uint32_t line, 
                                   : api_.declared(links.output, line, word);
 }
 
+/// The name that `word` refers to: as clang resolved it, or else as the characters around it allow.
+const Name* CodeWriter::meant(const Links& links, std::uint32_t line, std::string_view word, char before,
+                              char after) const {
+  const Meaning* meaning =
+      links.chapter != nullptr
+          ? meanings_.in_chapter(static_cast<std::uint32_t>(links.chapter - book_.chapters.data()), line, word)
+          : meanings_.in_output(links.output, line, word);
+  if (meaning == nullptr) return names_.find(word, before, after);
+  return meaning->output == Fence::none ? nullptr : names_.declared(meaning->output, meaning->line, word);
+}
+
 void CodeWriter::highlighted(std::string& out, std::string_view code, std::string_view language,
                              const Links* links) const {
   if (language.empty()) return escape_to(out, code);
@@ -96,9 +107,9 @@ void CodeWriter::highlighted(std::string& out, std::string_view code, std::strin
       }
       const char before = token.begin > 0 ? code[token.begin - 1] : ' ';
       const char after = token.end < code.size() ? code[token.end] : ' ';
-      const Name* name = names_.find(word, before, after);
+      const Name* name = meant(*links, line, word, before, after);
       if (name != nullptr && name->chunk != links->chunk) {
-        if (links->uses != nullptr && links->chunk != Fence::none) (*links->uses)[name].insert(links->chunk);
+        if (links->uses != nullptr && links->chunk != Fence::none) (*links->uses)[name->qualified].insert(links->chunk);
         // A name and not its place: two names of one chunk are each worth a link.
         if (linked.insert(name->qualified).second) {
           out += link(relative(links->page, place_of(book_, book_.chunks[name->chunk], name->part)), word);

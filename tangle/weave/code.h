@@ -8,6 +8,7 @@
 
 #include "book.h"
 #include "names.h"
+#include "uses.h"
 
 namespace weave {
 
@@ -24,7 +25,8 @@ std::string place_of(const Book& book, const Chunk& chunk, std::uint32_t part);
 
 class CodeWriter {
  public:
-  CodeWriter(const Book& book, const Names& names, const Api& api) : book_(book), names_(names), api_(api) {}
+  CodeWriter(const Book& book, const Names& names, const Uses& meanings, const Api& api)
+      : book_(book), names_(names), meanings_(meanings), api_(api) {}
 
   /// A fence of a chapter, as a card when it is a chunk.
   std::string card(const Chapter& chapter, const Fence& fence);
@@ -36,8 +38,13 @@ class CodeWriter {
   std::string file(const Output& output, std::string_view bytes, std::string_view page) const;
   std::string plain_file(std::string_view path, std::string_view bytes) const;
 
-  /// Chunks that use a name, collected while cards were written.
-  const std::map<const Name*, std::set<std::uint32_t>>& uses() const { return uses_; }
+  /// Chunks that use a name (by its qualified form), collected while cards were written.
+  const std::map<std::string, std::set<std::uint32_t>, std::less<>>& uses() const { return uses_; }
+
+  /// Adds what another has collected.
+  void take(const CodeWriter& other) {
+    for (const auto& [name, chunks] : other.uses_) uses_[name].insert(chunks.begin(), chunks.end());
+  }
 
  private:
   struct Links {
@@ -46,12 +53,13 @@ class CodeWriter {
     const Chapter* chapter = nullptr;   ///< which the code stands in; otherwise it is an output's
     std::uint32_t output = 0;
     std::uint32_t line = 0;  ///< of the chapter or the output, on which the code begins
-    std::map<const Name*, std::set<std::uint32_t>>* uses = nullptr;
+    std::map<std::string, std::set<std::uint32_t>, std::less<>>* uses = nullptr;
     std::set<std::string, std::less<>>* seen =
         nullptr;  ///< places that this code links already; null: each piece for itself
   };
 
   std::string_view documented(const Links& links, std::uint32_t line, std::string_view word) const;
+  const Name* meant(const Links& links, std::uint32_t line, std::string_view word, char before, char after) const;
   void highlighted(std::string& out, std::string_view code, std::string_view language, const Links* links) const;
   void body(std::string& out, const Chapter& chapter, const Fence& fence, const std::string& page, const Links* links,
             int depth) const;
@@ -63,8 +71,9 @@ class CodeWriter {
 
   const Book& book_;
   const Names& names_;
+  const Uses& meanings_;
   const Api& api_;
-  std::map<const Name*, std::set<std::uint32_t>> uses_;
+  std::map<std::string, std::set<std::uint32_t>, std::less<>> uses_;
 };
 
 }  // namespace weave

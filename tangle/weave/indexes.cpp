@@ -91,7 +91,7 @@ std::string names_page(const Pages& pages, const Book& book, const Names& names,
       main += place.empty()
                   ? "<span class=\"role\">" + name->kind + "</span>"
                   : "<a class=\"role\" href=\"" + escaped(relative(path, place)) + "\">" + name->kind + "</a>";
-      const auto used = code.uses().find(name);
+      const auto used = code.uses().find(name->qualified);
       if (used != code.uses().end()) {
         std::set<std::uint32_t> where;
         for (const std::uint32_t chunk : used->second) where.insert(book.chunks[chunk].parts[0].chapter);

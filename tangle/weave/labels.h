@@ -60,6 +60,12 @@ class Linker {
   void copy_file(const std::string& path) { copies_.insert(path); }
   const std::set<std::string>& copies() const { return copies_; }
 
+  /// Adds what another has met.
+  void take(const Linker& other) {
+    files_.insert(other.files_.begin(), other.files_.end());
+    copies_.insert(other.copies_.begin(), other.copies_.end());
+  }
+
  private:
   Target chapter_target(const Chapter& from, const Chapter& to, std::string_view fragment) const;
 

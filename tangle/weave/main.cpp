@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iostream>
 #include <sstream>
 #include <thread>
@@ -18,6 +19,7 @@
 #include "edition.h"
 #include "files.h"
 #include "filter.h"
+#include "fonts.h"
 #include "html.h"
 #include "labels.h"
 #include "math.h"
@@ -26,6 +28,7 @@
 #include "pandoc.h"
 #include "process.h"
 #include "publish.h"
+#include "uses.h"
 
 namespace weave {
 namespace {
@@ -33,8 +36,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
-  std::string book_json = "-", out = "build/site", cache = "build/weave", generated = "generated", only, python,
-              pagefind;
+  std::string book_json = "-", out = "build/site", cache = "build/weave", generated = "generated",
+              identifiers = "build/identifiers.json", python, pagefind;
   Settings settings;
   bool timings = false, one_page = false;
   unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
@@ -108,15 +111,14 @@ void add_files(Site& site, const Options& options, const Pages& pages, const Boo
 
 /// Fonts cut down to the characters that the pages use, and the search index: other people's programs, run in the new
 /// folder, side by side.
-void finish(const Options& options, const std::string& folder) {
-  std::vector<std::vector<std::string>> commands{
-      {options.python, options.settings.templates + "/fonts.py", folder, options.cache + "/fonts"}};
-  if (!options.pagefind.empty())
-    commands.push_back(
-        {options.pagefind, "--site", folder, "--quiet", "--glob", "{glossary,identifiers,*-*/*,appendix/*}.html"});
-  in_parallel(commands.size(), 2, [&](std::size_t i) {
-    const Finished done = run_program(commands[i], {}, {});
-    if (done.status != 0) throw std::runtime_error(commands[i][0] + " failed:\n" + done.error);
+void finish(const Options& options, const Site& site, const std::string& folder) {
+  in_parallel(2, 2, [&](std::size_t i) {
+    if (i == 0) return add_fonts(site, folder, options.python, options.settings.templates + "/fonts.py", options.cache);
+    if (options.pagefind.empty()) return;
+    const Finished done = run_program(
+        {options.pagefind, "--site", folder, "--quiet", "--glob", "{glossary,identifiers,*-*/*,appendix/*}.html"}, {},
+        {});
+    if (done.status != 0) throw std::runtime_error(options.pagefind + " failed:\n" + done.error);
   });
   // Pagefind brings its own interfaces, which the pages do not use.
   for (const std::string_view unused :
@@ -129,17 +131,29 @@ int weave(const Options& options) {
   tangle::Diagnostics diagnostics;
   Book book;
   read_book(book, read_input(options.book_json));
-  Stores stores;
-  read_stores(stores, diagnostics);
-  check_prerequisites(book, diagnostics);
-  if (failed(diagnostics)) return 1;
-  clock.lap("stores");
-
   const Cache cache(options.cache);
   const Pandoc pandoc(cache, find_pandoc(), book.reader);
+  Stores stores;
+  Names names;
+  Uses meanings;
+  std::optional<Api> api;
+  tangle::Diagnostics of_stores, of_headers;
+  std::future<void> beside = std::async(std::launch::async, [&] {
+    read_stores(stores, of_stores);
+    check_prerequisites(book, of_stores);
+    names.read(book, options.generated);
+    meanings = Uses(book, options.identifiers, options.generated);
+    const Documented documented =
+        document(book, options.generated, options.settings.templates + "/Doxyfile", options.cache);
+    report_warnings(documented, book, of_headers);
+    api.emplace(book, documented);
+  });
   std::vector<json::value> trees(book.chapters.size());
   in_parallel(trees.size(), options.jobs,
               [&](std::size_t c) { trees[c] = pandoc.read(book.chapters[c].source->text); });
+  beside.get();
+  diagnostics.append(std::move(of_stores));
+  if (failed(diagnostics)) return 1;
   clock.lap("read");
 
   Labels labels;
@@ -151,25 +165,34 @@ int weave(const Options& options) {
   math.render();
   clock.lap("mathematics");
 
-  Names names;
-  names.read(book, options.generated);
-  clock.lap("names");
-
-  const Documented documented =
-      document(book, options.generated, options.settings.templates + "/Doxyfile", options.cache);
-  report_warnings(documented, book, diagnostics);
-  const Api api(book, documented);
-  clock.lap("API");
-
   Linker linker(book, labels);
-  CodeWriter code(book, names, api);
-  const Workshop workshop{book, stores, labels, math, linker, code, diagnostics, false};
-  std::vector<Page> pages;
-  for (std::size_t c = 0; c < trees.size(); ++c)
-    pages.push_back(filter(workshop, book.chapters[c], std::move(trees[c])));
+  CodeWriter code(book, names, meanings, *api);
+  std::vector<Linker> linkers(trees.size(), linker);
+  std::vector<CodeWriter> writers(trees.size(), code);
+  std::vector<tangle::Diagnostics> said(trees.size());
+  std::vector<Page> pages(trees.size());
+  in_parallel(trees.size(), options.jobs, [&](std::size_t c) {
+    const Workshop workshop{book, stores, labels, math, linkers[c], writers[c], said[c], false};
+    pages[c] = filter(workshop, book.chapters[c], std::move(trees[c]));
+  });
+  for (std::size_t c = 0; c < pages.size(); ++c) {
+    linker.take(linkers[c]);
+    code.take(writers[c]);
+    diagnostics.append(std::move(said[c]));
+  }
+  diagnostics.append(std::move(of_headers));
   if (failed(diagnostics)) return 1;
   clock.lap("filter");
 
+  const Pages frames(book, stores, options.settings);
+  Site files;
+  std::future<void> made = std::async(std::launch::async, [&] {
+    add_files(files, options, frames, book, code, *api, linker);
+    api->add_pages(files, frames);
+    add_indexes(files, frames, book, stores, names, code, *api, pages);
+    add_about(files, frames, book, stores, options.settings);
+    add_assets(files, options.settings.templates);
+  });
   std::vector<std::string> bodies(pages.size());
   std::string works;
   in_parallel(pages.size() + 1, options.jobs, [&](std::size_t c) {
@@ -183,8 +206,8 @@ int weave(const Options& options) {
   });
   clock.lap("write");
 
-  Site site;
-  const Pages frames(book, stores, options.settings);
+  made.get();
+  Site site = std::move(files);
   for (std::size_t c = 0; c < pages.size(); ++c) {
     const Chapter& chapter = book.chapters[c];
     site[chapter.page()] = frames.chapter(chapter, pages[c], bodies[c]);
@@ -192,17 +215,12 @@ int weave(const Options& options) {
   }
   site["index.html"] = frames.home(pages);
   if (options.one_page) site["book.html"] = one_page(book, bodies, "assets/style.css");
-  add_indexes(site, frames, book, stores, names, code, api, pages);
-  add_about(site, frames, book, stores, options.settings);
-  api.add_pages(site, frames);
   add_bibliography(site, frames, book, stores, pages, works);
-  add_files(site, options, frames, book, code, api, linker);
-  add_assets(site, options.settings.templates);
   if (!options.settings.base_url.empty()) site["sitemap.xml"] = sitemap(site, options.settings.base_url);
   site["llms.txt"] = llms_txt(book, options.settings.base_url);
   clock.lap("assemble");
 
-  publish(site, options.out, [&](const std::string& folder) { finish(options, folder); });
+  publish(site, options.out, [&](const std::string& folder) { finish(options, site, folder); });
   clock.lap("publish");
   std::printf("weave: %zu chapters, %zu pages, %zu formulas in %s\n", book.chapters.size(), site.size(), math.count(),
               options.out.c_str());
@@ -219,6 +237,8 @@ int main(int argc, char** argv) {
   app.add_option("--out", options.out, "the folder of the site")->capture_default_str();
   app.add_option("--cache", options.cache, "where results are kept")->capture_default_str();
   app.add_option("--generated", options.generated, "where the chapters were tangled to")->capture_default_str();
+  app.add_option("--identifiers", options.identifiers, "what clang says that names mean, from scripts/identifiers.py")
+      ->capture_default_str();
   app.add_option("--site", options.settings.templates, "templates, styles and scripts")->capture_default_str();
   app.add_option("--base-url", options.settings.base_url,
                  "where the site will stand; without it, it works in any folder");

@@ -192,16 +192,25 @@ void Names::read(const Book& book, const std::string& folder) {
   for (const std::uint32_t i : order) {
     const std::string bytes = tangle::read_file(folder + "/" + book.outputs[i].path).value_or("");
     for (Name& each : declarations(bytes)) {
-      if (!known.insert(each.qualified).second) continue;
       each.output = i;
       if (const Run* run = run_at(book.outputs[i], each.line); run != nullptr && run->chunk != Fence::none) {
         each.chunk = run->chunk;
         each.part = run->part;
       }
+      by_place_[{i, each.line}].push_back(each);
+      if (!known.insert(each.qualified).second) continue;
       const std::string simple(simple_of(each));
       names_.emplace(simple, std::move(each));
     }
   }
+}
+
+const Name* Names::declared(std::uint32_t output, std::uint32_t line, std::string_view word) const {
+  const auto found = by_place_.find({output, line});
+  if (found == by_place_.end()) return nullptr;
+  for (const Name& each : found->second)
+    if (simple_of(each) == word && each.chunk != Fence::none) return &each;
+  return nullptr;
 }
 
 const Name* Names::find(std::string_view word, char before, char after) const {

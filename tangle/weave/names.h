@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "book.h"
@@ -30,10 +31,15 @@ class Names {
   /// What `word` means when nothing but the characters around it is known; null when that is not certain.
   const Name* find(std::string_view word, char before, char after) const;
 
+  /// What a line of an output declares under a name; null when it declares nothing.
+  const Name* declared(std::uint32_t output, std::uint32_t line, std::string_view word) const;
+
   const std::multimap<std::string, Name, std::less<>>& all() const { return names_; }
 
  private:
   std::multimap<std::string, Name, std::less<>> names_;  ///< by unqualified name
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<Name>>
+      by_place_;  ///< by output and line, overloads too
 };
 
 /// The declarations in one file.
