@@ -53,6 +53,10 @@ site: setup-site $(WEAVE) ## render the book into build/site (needs neither LibT
 	@$(TANGLE) book-json | $(WEAVE) --python $(SITE_VENV)/bin/python --pagefind $$(echo $(SITE_VENV)/lib/python3*/site-packages/pagefind_bin/pagefind) \
 	  --commit "$$(git rev-parse --short HEAD 2>/dev/null)" --base-url "$(BASE_URL)" --issues "$(ISSUES)"
 
+.PHONY: identifiers
+identifiers: setup-test build ## ask libclang what each name in the code means, for exact links in the next `make site`
+	@$(PYTHON) scripts/identifiers.py --jobs $(JOBS) $(TREE)/compile_commands.json
+
 .PHONY: site-serve
 site-serve: site ## render the book and serve it on http://localhost:8000
 	@echo "http://localhost:$${PORT:-8000}/ (ctrl-c ends it)"

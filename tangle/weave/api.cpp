@@ -172,6 +172,10 @@ void Api::member(const Xml& node, std::string_view scope, Entity* owner) {
   made.scope = scope;
   made.anchor = id.substr(id.rfind("_1") + 2);
   if (!located(made)) return;
+  if (owner != nullptr && made.output != owner->output) {  // a class that is reopened elsewhere has one page
+    made.output = owner->output;
+    made.line = 0;
+  }
   register_place(made, id, owner != nullptr);
   for (const Xml* value : node.children) {
     if (value->tag != "enumvalue") continue;

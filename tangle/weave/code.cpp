@@ -52,12 +52,12 @@ std::string_view CodeWriter::documented(const Links& links, std::uint32_t line, 
 }
 
 /// The name that `word` refers to: as clang resolved it, or else as the characters around it allow.
-const Name* CodeWriter::meant(const Links& links, std::uint32_t line, std::string_view word, char before,
-                              char after) const {
+const Name* CodeWriter::meant(const Links& links, std::uint32_t line, std::uint32_t offset, std::string_view word,
+                              char before, char after) const {
   const Meaning* meaning =
       links.chapter != nullptr
-          ? meanings_.in_chapter(static_cast<std::uint32_t>(links.chapter - book_.chapters.data()), line, word)
-          : meanings_.in_output(links.output, line, word);
+          ? meanings_.in_chapter(static_cast<std::uint32_t>(links.chapter - book_.chapters.data()), line, offset, word)
+          : meanings_.in_output(links.output, line, offset, word);
   if (meaning == nullptr) return names_.find(word, before, after);
   return meaning->output == Fence::none ? nullptr : names_.declared(meaning->output, meaning->line, word);
 }
@@ -68,7 +68,7 @@ void CodeWriter::highlighted(std::string& out, std::string_view code, std::strin
   const std::vector<Token> tokens = lex(code, language);
   std::set<std::string, std::less<>> own;
   auto& linked = links != nullptr && links->seen != nullptr ? *links->seen : own;
-  std::size_t at = 0, counted = 0;
+  std::size_t at = 0, counted = 0, line_begin = 0;
   std::uint32_t line = links != nullptr ? links->line : 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     Token token = tokens[i];
@@ -98,7 +98,10 @@ void CodeWriter::highlighted(std::string& out, std::string_view code, std::strin
       }
     }
     if (token.kind == TokenKind::name && links != nullptr) {
-      for (; counted < token.begin; ++counted) line += code[counted] == '\n' ? 1 : 0;
+      for (; counted < token.begin; ++counted)
+        if (code[counted] == '\n') line_begin = counted + 1, ++line;
+      const std::size_t indent = code.find_first_not_of(' ', line_begin);
+      const auto offset = static_cast<std::uint32_t>(token.begin - std::min(indent, token.begin));
       const std::string_view place = documented(*links, line, word);
       if (!place.empty() && linked.emplace(place).second) {
         out += "<a class=\"d\"" + link(relative(links->page, place), word).substr(2);
@@ -107,7 +110,7 @@ void CodeWriter::highlighted(std::string& out, std::string_view code, std::strin
       }
       const char before = token.begin > 0 ? code[token.begin - 1] : ' ';
       const char after = token.end < code.size() ? code[token.end] : ' ';
-      const Name* name = meant(*links, line, word, before, after);
+      const Name* name = meant(*links, line, offset, word, before, after);
       if (name != nullptr && name->chunk != links->chunk) {
         if (links->uses != nullptr && links->chunk != Fence::none) (*links->uses)[name->qualified].insert(links->chunk);
         // A name and not its place: two names of one chunk are each worth a link.

@@ -59,7 +59,8 @@ class CodeWriter {
   };
 
   std::string_view documented(const Links& links, std::uint32_t line, std::string_view word) const;
-  const Name* meant(const Links& links, std::uint32_t line, std::string_view word, char before, char after) const;
+  const Name* meant(const Links& links, std::uint32_t line, std::uint32_t offset, std::string_view word, char before,
+                    char after) const;
   void highlighted(std::string& out, std::string_view code, std::string_view language, const Links* links) const;
   void body(std::string& out, const Chapter& chapter, const Fence& fence, const std::string& page, const Links* links,
             int depth) const;
