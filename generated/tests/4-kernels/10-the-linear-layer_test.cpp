@@ -199,14 +199,14 @@ TEST_F(GpuTest, LinearColumnsDoNotSeeEachOther) {
   }
 }
 
-// Row tiles that end early, in the head of a large model.
-TEST_F(GpuTest, LinearHeadWithRowTilesThatEndEarly) {
-  for (const std::int64_t m : {160, 192}) {
+// The head of a large model, in every variant.
+TEST_F(GpuTest, LinearHeadOfALargeModelInEveryVariant) {
+  for (const std::int64_t m : {65, 96, 128, 129, 160, 192}) {
     const LinearShape shape{.m = m, .n = 151'936, .k = 1024, .out = DType::f32};
-    std::vector<LinearPlan> plans = linear_candidates(shape, true);
+    std::vector<LinearPlan> plans = linear_candidates(shape, m == 96);
     std::erase_if(plans, [](const LinearPlan& p) { return p.path != LinearPath::small; });
     if (device_info().capability == 90) {
-      EXPECT_EQ(std::ssize(plans), linear_paths::small_variants);
+      EXPECT_EQ(std::ssize(plans), m <= 128 ? linear_paths::small_variants : 0);
     }
     for (const LinearPlan& plan : plans) {
       SCOPED_TRACE(plan.describe());
