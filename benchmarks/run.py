@@ -97,14 +97,27 @@ def slug(text):
 # --- the code that is measured ----------------------------------------------------------------------------------------
 
 
+def linked_sources(program):
+    """The file names of the sources whose objects the linker took into a program; none if it was stripped."""
+    table = subprocess.run(["readelf", "-Ws", str(program)], capture_output=True, text=True, check=False).stdout
+    files = (line.split() for line in table.splitlines())
+    # nvcc compiles NAME.cu by way of tmpxft_…_NAME.cudafe1.cpp.
+    return {re.sub(r"^tmpxft_\w+-\d+_(.*)\.cudafe1\.cpp$", r"\1.cu", f[7]) for f in files if len(f) == 8 and f[3] == "FILE"}
+
+
 def code_of(tree, targets):
-    """The files of the repository (less build/ and the harness) that the compiler read for these targets, sorted."""
+    """The files of the repository (less build/ and the harness) that the compiler read for what these targets contain,
+    sorted. A library's objects count only if the linker took them."""
     objects = set()
     for target in targets:
         inputs = subprocess.run(["ninja", "-C", str(tree), "-t", "inputs", target], capture_output=True, text=True, check=False)
         if inputs.returncode != 0:
             raise Refused(f"{tree} does not build {target}: {inputs.stderr.strip() or inputs.stdout.strip()}")
-        objects.update(line.strip() for line in inputs.stdout.splitlines() if line.strip().endswith(".o"))
+        linked = linked_sources(tree / "bin" / target)
+        for line in inputs.stdout.splitlines():
+            name = line.strip()
+            if name.endswith(".o") and (not linked or name.rsplit("/", 1)[-1][: -len(".o")] in linked):
+                objects.add(name)
     listing = subprocess.run(["ninja", "-C", str(tree), "-t", "deps"], capture_output=True, text=True, check=True).stdout
     files = set()
     wanted = False

@@ -79,6 +79,19 @@ class Runner(unittest.TestCase):
             self.assertTrue(any(word in problem for problem in problems), f"{changes}: {problems}")
         self.assertEqual(self.run.problems_of(self.record(ratio=3.0, peer=peer)), [])
 
+    def test_only_what_is_linked_counts_as_measured(self):
+        sources = {"main.cpp": "int used(); int main() { return used(); }", "used.cpp": "int used() { return 0; }",
+                   "spare.cpp": "int spare() { return 1; }"}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in sources.items():
+                (pathlib.Path(folder) / name).write_text(text, encoding="utf-8")
+            subprocess.run("c++ -c main.cpp used.cpp spare.cpp && ar rc l.a used.o spare.o && c++ main.o l.a -o program",
+                           shell=True, cwd=folder, check=True)
+            linked = self.run.linked_sources(pathlib.Path(folder) / "program")
+        self.assertLessEqual({"main.cpp", "used.cpp"}, linked)
+        self.assertNotIn("spare.cpp", linked)
+        self.assertEqual(self.run.linked_sources("nowhere"), set())
+
     def test_pairs_are_interleaved_and_disagreement_is_refused(self):
         side = ("import sys, json\nprint(json.dumps({'name': 'p', 'version': '1', 'settings': 's', 'checksum': sys.argv[2]}), flush=True)\n"
                 "for line in sys.stdin:\n  print(json.dumps({'value': float(sys.argv[1])}), flush=True)\n")
