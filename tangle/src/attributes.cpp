@@ -9,8 +9,8 @@ namespace {
 
 class Reader {
  public:
-  Reader(Span span, Diagnostics& diagnostics)
-      : source_(span.source), at_(span.begin), end_(span.end), diagnostics_(diagnostics) {}
+  Reader(Span span, bool dots, Diagnostics& diagnostics)
+      : source_(span.source), at_(span.begin), end_(span.end), dots_(dots), diagnostics_(diagnostics) {}
 
   Attributes run() {
     const std::uint32_t open = at_++;
@@ -60,7 +60,7 @@ class Reader {
   void id(std::string_view name, Span span) {
     if (!out_.id.empty()) {
       diagnostics_.error("second-id", span, "a chunk has one id").note(out_.id_span, "the first id is here");
-    } else if (!is_id(name)) {
+    } else if (!is_id(name, dots_)) {
       diagnostics_.error("bad-id", span,
                          "an id is lower-case letters, digits and hyphens, at most 100 of them, and "
                          "begins with a letter or digit");
@@ -100,6 +100,7 @@ class Reader {
 
   const Source* source_;
   std::uint32_t at_, end_;
+  bool dots_;
   Diagnostics& diagnostics_;
   Attributes out_;
   bool gave_up_ = false;
@@ -117,6 +118,8 @@ std::string_view Attributes::value(std::string_view key) const {
   return pair ? pair->value : std::string_view{};
 }
 
-Attributes parse_attributes(Span span, Diagnostics& diagnostics) { return Reader(span, diagnostics).run(); }
+Attributes parse_attributes(Span span, bool dots, Diagnostics& diagnostics) {
+  return Reader(span, dots, diagnostics).run();
+}
 
 }  // namespace tangle

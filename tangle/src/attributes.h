@@ -32,7 +32,8 @@ struct Attributes {
   std::string_view value(std::string_view key) const;  ///< empty when absent
 };
 
-/// Reads the attributes that begin at the `{` at the start of `span`, which reaches to the end of the line.
-Attributes parse_attributes(Span span, Diagnostics& diagnostics);
+/// Reads the attributes that begin at the `{` at the start of `span`, which reaches to the end of the line. The id may have
+/// dots if `dots` says so.
+Attributes parse_attributes(Span span, bool dots, Diagnostics& diagnostics);
 
 }  // namespace tangle

@@ -71,7 +71,8 @@ void read_info(Fence& fence, Diagnostics& diagnostics) {
   } else if (fence.language.find_first_of(" \t") != std::string_view::npos) {
     diagnostics.error("no-language", fence.info, "one word names the language, then come the attributes");
   }
-  fence.attributes = parse_attributes({fence.info.source, at, fence.info.end}, diagnostics);
+  const bool names_a_bench = fence.language == "bench";
+  fence.attributes = parse_attributes({fence.info.source, at, fence.info.end}, names_a_bench, diagnostics);
 }
 
 /// Looks at each line of a chunk: references, indentation, tabs.

@@ -73,10 +73,10 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-bool is_id(std::string_view word) {
+bool is_id(std::string_view word, bool dots) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   if (word.empty() || word.size() > 100 || !plain(word[0])) return false;
-  return std::all_of(word.begin(), word.end(), [&](char c) { return plain(c) || c == '-'; });
+  return std::all_of(word.begin(), word.end(), [&](char c) { return plain(c) || c == '-' || (dots && c == '.'); });
 }
 
 std::string_view line_at(std::string_view text, std::size_t offset) {

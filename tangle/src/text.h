@@ -14,8 +14,8 @@ std::size_t first_invalid_utf8(std::string_view text);
 /// `text` with every invalid byte replaced by U+FFFD.
 std::string printable(std::string_view text);
 
-/// `[a-z0-9][a-z0-9-]*`, at most 100 bytes.
-bool is_id(std::string_view word);
+/// `[a-z0-9][a-z0-9-]*`, at most 100 bytes; `dots`: with dots behind the first character, as the names of benches have.
+bool is_id(std::string_view word, bool dots = false);
 
 /// The whole line that holds `offset`, without its line end.
 std::string_view line_at(std::string_view text, std::size_t offset);
