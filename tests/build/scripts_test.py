@@ -108,7 +108,7 @@ class Book(unittest.TestCase):
             root = pathlib.Path(folder)
             (root / "book" / "0-x").mkdir(parents=True)
             chapter = root / "book" / "0-x" / "01-a.md"
-            chapter.write_text(text, encoding="utf-8")
+            chapter.write_text("---\ndifficulty: introductory\n---\n" + text, encoding="utf-8")
             for name, content in files.items():
                 path = root / name.replace("__", "/")
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ class Book(unittest.TestCase):
 
     def test_links_and_fragments(self):
         self.assertEqual(self.check("# A b\n\n[here](#a-b) and [there](01-a.md#a-b), `[not](a.md)`\n\n```sh\n[no](x.md)\n```\n"), [])
-        self.assertIn("01-a.md:3: error: the link 'gone.md' leads nowhere", self.check("# A\n\n[x](gone.md)\n")[0])
+        self.assertIn("01-a.md:6: error: the link 'gone.md' leads nowhere", self.check("# A\n\n[x](gone.md)\n")[0])
         self.assertIn("has no '#c'", self.check("# A\n\n[x](#c)\n")[0])
 
     def test_numbers_are_compared_as_written(self):
