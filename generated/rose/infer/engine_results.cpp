@@ -104,7 +104,7 @@ void Engine::State::take_prompt(Choice& c, const PlannedRow& row, std::int32_t l
   if (c.told == 0)
     delivery.prompt_token(c.request->listener, {.token = c.tokens[0], .version = version}, {}, {});
   for (std::int32_t i = 0; i < row.logits - row.choices; ++i) {
-    const std::size_t at = static_cast<std::size_t>(logit + i);
+    const std::size_t at = static_cast<std::size_t>(std::int64_t{logit} + i);
     const std::int64_t position = row.first + i + 1;
     if (position <= c.told) continue;  // computed again after preemption
     c.told = position;
