@@ -418,9 +418,9 @@ std::string Api::header_page(const Pages& pages, std::uint32_t output, const std
     if (scope.empty()) scope = each.scope;
   for (const Chunk& chunk : book_.chunks)
     if (chunk.file == path) lead = book_.title_of(chunk);
-  std::string main = "<header class=\"head\"><p class=\"kicker scope\">" + link(page, index, "API") + " · " + escaped(scope) +
-                     "</p><h1 class=\"path\">" + escaped(path) + "</h1><p class=\"byline\">" + escaped(lead) +
-                     (lead.empty() ? "" : ". ") + link(page, page_of_file(path), "The file") +
+  std::string main = "<header class=\"head\"><p class=\"kicker scope\">" + link(page, index, "API") + " · " +
+                     escaped(scope) + "</p><h1 class=\"path\">" + escaped(path) + "</h1><p class=\"byline\">" +
+                     escaped(lead) + (lead.empty() ? "" : ". ") + link(page, page_of_file(path), "The file") +
                      "</p></header><div class=\"api\">";
   const Entity* before = nullptr;
   for (const Entity& each : entities) {
