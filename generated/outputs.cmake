@@ -301,6 +301,8 @@ set(ROSE_OUTPUTS
   rose/kernels/tensor_torch.cpp
   rose/kernels/tensor_torch.h
   rose/kernels/view.h
+  rose/kernels/weighted_cross_entropy.cpp
+  rose/kernels/weighted_cross_entropy.h
   rose/model/backward.cpp
   rose/model/backward.h
   rose/model/files/assemble.cpp
@@ -405,11 +407,18 @@ set(ROSE_OUTPUTS
   rose/text/vocab_tiktoken.cpp
   rose/trainer/adamw.cpp
   rose/trainer/adamw.h
+  rose/trainer/compute.h
+  rose/trainer/cpu_compute.cpp
+  rose/trainer/cpu_compute.h
   rose/trainer/data.cpp
   rose/trainer/data.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
   rose/trainer/gradcheck.h
+  rose/trainer/objective.cpp
+  rose/trainer/objective.h
+  rose/trainer/optimizer.cpp
+  rose/trainer/optimizer.h
   rose/trainer/schedule.h
   rose/trainer/trainer.cpp
   rose/trainer/trainer.h)
@@ -438,6 +447,9 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/17-the-backward-pass
   1-foundations/18-a-first-training-run
   1-foundations/19-the-program-rose
+  2-training/02-the-objective
+  2-training/03-optimizers-and-schedules
+  2-training/05-the-loop
   4-kernels/01-the-gpu-and-the-roofline
   4-kernels/02-elementwise
   4-kernels/03-reduction
@@ -541,6 +553,9 @@ set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
 set(ROSE_LINKS_1-foundations/14-first-words torch)
 set(ROSE_LINKS_1-foundations/17-the-backward-pass torch)
 set(ROSE_LINKS_1-foundations/18-a-first-training-run torch)
+set(ROSE_LINKS_2-training/02-the-objective torch)
+set(ROSE_LINKS_2-training/03-optimizers-and-schedules torch)
+set(ROSE_LINKS_2-training/05-the-loop torch)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
 set(ROSE_LINKS_4-kernels/02-elementwise cuda)
 set(ROSE_LINKS_4-kernels/07-softmax cuda)
@@ -898,6 +913,8 @@ set(ROSE_FILES
   rose/kernels/tensor_torch.cpp
   rose/kernels/tensor_torch.h
   rose/kernels/view.h
+  rose/kernels/weighted_cross_entropy.cpp
+  rose/kernels/weighted_cross_entropy.h
   rose/model/backward.cpp
   rose/model/backward.h
   rose/model/files/assemble.cpp
@@ -1002,11 +1019,18 @@ set(ROSE_FILES
   rose/text/vocab_tiktoken.cpp
   rose/trainer/adamw.cpp
   rose/trainer/adamw.h
+  rose/trainer/compute.h
+  rose/trainer/cpu_compute.cpp
+  rose/trainer/cpu_compute.h
   rose/trainer/data.cpp
   rose/trainer/data.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
   rose/trainer/gradcheck.h
+  rose/trainer/objective.cpp
+  rose/trainer/objective.h
+  rose/trainer/optimizer.cpp
+  rose/trainer/optimizer.h
   rose/trainer/schedule.h
   rose/trainer/trainer.cpp
   rose/trainer/trainer.h
@@ -1034,6 +1058,9 @@ set(ROSE_FILES
   tests/1-foundations/17-the-backward-pass_test.cpp
   tests/1-foundations/18-a-first-training-run_test.cpp
   tests/1-foundations/19-the-program-rose_test.cpp
+  tests/2-training/02-the-objective_test.cpp
+  tests/2-training/03-optimizers-and-schedules_test.cpp
+  tests/2-training/05-the-loop_test.cpp
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
   tests/4-kernels/02-elementwise_test.cpp
   tests/4-kernels/03-reduction_test.cpp
