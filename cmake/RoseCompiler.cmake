@@ -76,7 +76,7 @@ if(NOT ROSE_CUDA STREQUAL "OFF")
   if(ROSE_NVCC)
     set(CMAKE_CUDA_COMPILER "${ROSE_NVCC}")
     set(CMAKE_CUDA_ARCHITECTURES ${ROSE_CUDA_ARCH})  # "90a", or a list: "80;90a"
-    list(TRANSFORM CMAKE_CUDA_ARCHITECTURES APPEND "-real")
+    list(TRANSFORM CMAKE_CUDA_ARCHITECTURES APPEND "-real" REGEX "^[0-9]+[a-z]?$")
     set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # the one that LibTorch loads, too
     set(CMAKE_CUDA_STANDARD 20)
     set(ROSE_HAVE_CUDA ON)

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "rose/kernels/gpu/linear.h"
+#include "rose/kernels/gpu/norm.h"
+#include "rose/kernels/gpu/token_linear.h"
 #include "twins.h"
 
 namespace rose::kernels::gpu {
@@ -91,6 +93,50 @@ inline void twin_linear(Fuzz& fuzz) {
           .y = y.view()},
          workspace.workspace(), {});
   fuzz.expect(y, reference, bounds, "y");
+}
+
+/// The fused kernel for few rows beside the kernels that it replaces, which have twins of their own: the same bits.
+inline void twin_token_linear(Fuzz& fuzz) {
+  const LinearShape shape{.m = 1 + static_cast<std::int64_t>(fuzz.below(8)),
+                          .n = fuzz.some(1200, 8),
+                          .k = fuzz.some(3072, 128),
+                          .bias = fuzz.coin(),
+                          .activation = fuzz.one_of({Activation::none, Activation::silu,
+                                                     Activation::gelu_tanh, Activation::swiglu})};
+  const bool norm = fuzz.coin(), add = norm && fuzz.coin();
+  fuzz.note(std::to_string(shape.m) + (norm ? " normed" : "") + (add ? " sums" : ""));
+  if (!token_linear_fits(shape)) return;  // no such kernel on this device
+  constexpr DType bf16 = DType::bf16;
+  fuzz.misalign(false);
+  const Input x = fuzz.input(shape.m, shape.k, bf16), other = fuzz.input(shape.m, shape.k, bf16),
+              weight = fuzz.input(random_values(shape.k, 3), 1, shape.k,
+                                  fuzz.one_of({DType::bf16, DType::f32})),
+              w = fuzz.input(shape.weight_rows(), shape.k, bf16, 0.1f),
+              bias =
+                  fuzz.input(random_values(shape.weight_rows(), 5), 1, shape.weight_rows(), bf16);
+  const Output sum = fuzz.output(shape.m, shape.k, bf16), y = fuzz.output(shape.m, shape.n, bf16);
+  const DeviceMatrix want_sum(shape.m, shape.k, bf16), normed(shape.m, shape.k, bf16),
+      want(shape.m, shape.n, bf16);
+  const void* const from = shape.bias ? bias.view().data : nullptr;
+  TokenLinear fused{.x = x.view(), .w = w.view(), .bias = from, .y = y.view()};
+  constexpr float eps = 1e-6f;
+  if (norm) fused.norm = weight.view(), fused.eps = eps;
+  if (add) fused.add = other.view(), fused.sum = sum.view();
+  token_linear(shape, fused, {});
+  if (add) {
+    add_rmsnorm(x.view(), other.view(), weight.view(), eps, want_sum.view(), normed.view(), nullptr,
+                {});
+  } else if (norm) {
+    rmsnorm(x.view(), weight.view(), eps, normed.view(), nullptr, {});
+  }
+  const LinearPlan plan = plan_linear(shape);
+  const Buffer workspace(plan.workspace_bytes);
+  linear(plan,
+         {.x = norm ? normed.view() : x.view(), .w = w.view(), .bias = from, .y = want.view()},
+         workspace.workspace(), {});
+  expect_same_bits(y.matrix.values(), want.values(), "token_linear of (" + fuzz.drawn() + ")");
+  y.matrix.expect_guards("token_linear");
+  if (add) expect_same_bits(sum.matrix.values(), want_sum.values(), "the sum");
 }
 
 }  // namespace rose::kernels::gpu

@@ -2,6 +2,7 @@
 #include "twins.h"
 #include "twin_attention.h"
 #include "twin_elementwise.h"
+#include "twin_kv.h"
 #include "twin_linear.h"
 #include "twin_norm.h"
 #include "twin_optimizer.h"
@@ -19,6 +20,7 @@ ROSE_TWIN(gelu, 30, twin_gelu)
 ROSE_TWIN(cast, 30, twin_cast)
 ROSE_TWIN(cast_stochastic, 30, twin_cast_stochastic)
 ROSE_TWIN(linear, 150, twin_linear)
+ROSE_TWIN(token_linear, 40, twin_token_linear)
 ROSE_TWIN(linear_packed, 30, twin_linear_packed)
 ROSE_TWIN(adapters, 20, twin_adapters)
 ROSE_TWIN(norm, 80, twin_norm)
@@ -30,6 +32,10 @@ ROSE_TWIN(embedding, 40, twin_embedding)
 ROSE_TWIN(attention, 25, twin_attention)
 ROSE_TWIN(attention_backward, 15, twin_attention_backward)
 ROSE_TWIN(kv_cache, 30, twin_kv_cache)
+ROSE_TWIN(kv_copy_pages, 25, twin_kv_copy_pages)
+ROSE_TWIN(kv_rollover, 30, twin_kv_rollover)
+ROSE_TWIN(resolve_tokens, 20, twin_resolve_tokens)
+ROSE_TWIN(scatter_entries, 20, twin_scatter_entries)
 ROSE_TWIN(adjust_logits, 30, twin_adjust_logits)
 ROSE_TWIN(sample, 60, twin_sample)
 ROSE_TWIN(top_logprobs, 40, twin_top_logprobs)

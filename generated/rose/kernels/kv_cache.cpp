@@ -61,4 +61,26 @@ void kv_copy_pages(const KvView& kv, std::span<const KvPageCopy> copies) {
   }
 }
 
+// Roll over to the next page.
+void kv_rollover(const KvView& kv, std::span<const KvGrowth> growths,
+                 std::span<std::int32_t> page_table, std::span<std::int32_t> taken) {
+  if (taken.size() != growths.size()) {
+    outside("kv_rollover",
+            fmt::format("{} answers for {} sequences", taken.size(), growths.size()));
+  }
+  for (std::size_t i = 0; i < growths.size(); ++i) {
+    const auto [sequence, length, page] = growths[i];
+    taken[i] = 0;
+    if (length < 0 || length % kv.page_size != 0) continue;
+    const std::int64_t index = length / kv.page_size, at = sequence * kv.table_stride + index;
+    if (sequence < 0 || index >= kv.table_stride || page < 0 || page >= kv.pages ||
+        at >= static_cast<std::int64_t>(page_table.size())) {
+      outside("kv_rollover",
+              fmt::format("page {} for position {} of sequence {}", page, length, sequence));
+    }
+    page_table[static_cast<std::size_t>(at)] = page;
+    taken[i] = 1;
+  }
+}
+
 }  // namespace rose::kernels

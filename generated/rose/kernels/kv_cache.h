@@ -23,4 +23,13 @@ struct KvPageCopy {
 };
 void kv_copy_pages(const KvView& kv, std::span<const KvPageCopy> copies);
 
+/// A sequence that is about to write position `length`, and the page that it gets if it needs one. A length below 0: none.
+struct KvGrowth {
+  std::int32_t sequence = 0, length = 0, page = 0;
+};
+/// Rollover: where the page before `length` is full, the table's next entry becomes the offered page. taken[i] is 1 where it was
+/// used and 0 where the sequence still has room. The table is the memory behind kv.page_table. A sequence is named once.
+void kv_rollover(const KvView& kv, std::span<const KvGrowth> growths,
+                 std::span<std::int32_t> page_table, std::span<std::int32_t> taken);
+
 }  // namespace rose::kernels

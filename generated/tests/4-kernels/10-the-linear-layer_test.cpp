@@ -201,12 +201,12 @@ TEST_F(GpuTest, LinearColumnsDoNotSeeEachOther) {
 
 // The head of a large model, in every variant.
 TEST_F(GpuTest, LinearHeadOfALargeModelInEveryVariant) {
-  for (const std::int64_t m : {65, 96, 128, 129, 160, 192}) {
+  for (const std::int64_t m : {65, 96, 128, 129, 160, 192, 224, 257}) {
     const LinearShape shape{.m = m, .n = 151'936, .k = 1024, .out = DType::f32};
     std::vector<LinearPlan> plans = linear_candidates(shape, m == 96);
     std::erase_if(plans, [](const LinearPlan& p) { return p.path != LinearPath::small; });
-    if (device_info().capability == 90) {
-      EXPECT_EQ(std::ssize(plans), m <= 128 ? linear_paths::small_variants : 0);
+    if (linear_paths::small_fits(shape)) {
+      EXPECT_EQ(std::ssize(plans), m <= 256 ? linear_paths::small_variants : 0);
     }
     for (const LinearPlan& plan : plans) {
       SCOPED_TRACE(plan.describe());

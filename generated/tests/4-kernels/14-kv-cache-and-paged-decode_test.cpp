@@ -85,6 +85,28 @@ TEST(KvCopyOnWrite, AForkKeepsItsPrefixAndWritesElsewhere) {
                core::Error);
 }
 
+// A full page is left behind, shared or not.
+TEST(KvRollover, OnlyAFullPageIsFollowedByTheNext) {
+  std::vector<std::int32_t> table{3, 1, -1, 3, 1, -1}, taken(3, 7);
+  const KvView view{.dtype = DType::f32,
+                    .layers = 1,
+                    .kv_heads = 1,
+                    .head_dim = 1,
+                    .page_size = 2,
+                    .pages = 6,
+                    .page_table = table.data(),
+                    .table_stride = 3};
+  kv_rollover(view, std::vector<KvGrowth>{{0, 3, 5}, {1, 4, 4}, {0, -1, 2}}, table, taken);
+  EXPECT_EQ(table, (std::vector<std::int32_t>{3, 1, -1, 3, 1, 4}));
+  EXPECT_EQ(taken, (std::vector<std::int32_t>{0, 1, 0}));
+  std::vector<std::int32_t> one(1);
+  kv_rollover(view, std::vector<KvGrowth>{{0, 0, 2}}, table, one);  // an empty sequence begins so
+  EXPECT_EQ(table[0], 2);
+  for (const KvGrowth wrong : {KvGrowth{0, 6, 1}, {0, 4, 6}, {2, 0, 1}, {0, 0, -1}}) {
+    EXPECT_THROW(kv_rollover(view, std::vector<KvGrowth>{wrong}, table, one), core::Error);
+  }
+}
+
 }  // namespace
 }  // namespace rose::kernels
 

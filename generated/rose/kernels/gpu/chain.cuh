@@ -37,7 +37,9 @@ void launch_early(void (*kernel)(Parameters...), unsigned blocks, unsigned threa
   configuration.dynamicSmemBytes = shared_bytes;
   configuration.stream = stream;
   configuration.attrs = &early;
-  configuration.numAttrs = 1;
+  constexpr int hopper =
+      90;  // before it, or in code from before it, a kernel begins when the one before has ended
+  configuration.numAttrs = running_capability() >= hopper ? 1 : 0;
   ROSE_CUDA_CHECK(
       cudaLaunchKernelEx(&configuration, kernel, std::forward<Arguments>(arguments)...));
 }

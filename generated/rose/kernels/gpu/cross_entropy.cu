@@ -329,12 +329,11 @@ ClusterPlan plan_of(int runs, int blocks, std::size_t budget) {
 }
 
 ClusterPlan plan_clusters(int runs, bool gradient, std::int64_t rows) {
-  int device = 0, major = 0, most = 0;
+  int device = 0, most = 0;
   ROSE_CUDA_CHECK(cudaGetDevice(&device));
-  ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  constexpr int hopper = 9, few_rows = 64, widest = 8;
-  const int blocks_allowed = major >= hopper ? widest : 1;
+  constexpr int hopper = 90, few_rows = 64, widest = 8;
+  const int blocks_allowed = running_capability() >= hopper ? widest : 1;
   if (!gradient) return plan_of(runs, rows <= few_rows ? blocks_allowed : 1, 0);
   constexpr std::size_t reserved =
       1536;  // of each block: the runtime's part, and what is not dynamic

@@ -41,6 +41,30 @@ void allow_shared_memory(Kernel* kernel, std::size_t bytes) {
                                        static_cast<int>(bytes)));
 }
 
+// Ask what the running code may use.
+namespace detail {
+template <int = 0>
+__global__ void compiled_code() {}
+}  // namespace detail
+
+/// Ten times the compute capability of the device or, where that is less, of the one the code was compiled for; 0 without a device.
+inline int running_capability() {
+  static const int value = [] {
+    int device = 0, major = 0, minor = 0;
+    cudaFuncAttributes code{};
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
+        cudaFuncGetAttributes(&code, detail::compiled_code<0>) != cudaSuccess) {
+      cudaGetLastError();
+      return 0;
+    }
+    constexpr int ten = 10;
+    return code.ptxVersion < ten * major + minor ? code.ptxVersion : ten * major + minor;
+  }();
+  return value;
+}
+
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }

@@ -123,14 +123,30 @@ inline PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
   return function;
 }
 
-/// Whether this is such a device, with a driver that can describe matrices to it.
+// Ask the device and the code.
+namespace detail {
+template <int = 0>
+__global__ void compiled_for_hopper(int* out) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  __shared__ volatile int sign;
+  sign = 1;
+  *out = sign;
+#endif
+}
+}  // namespace detail
+
+/// Whether this is such a device, running code that was compiled for it, with a driver that can describe matrices to it.
 inline bool present() {
   static const bool yes = [] {
-    int device = 0, major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           major == 9 && tensor_map_encoder() != nullptr;
+    constexpr int hopper = 90, after = 100;
+    const int running = running_capability();
+    cudaFuncAttributes code{};
+    if (running < hopper || running >= after ||
+        cudaFuncGetAttributes(&code, detail::compiled_for_hopper<0>) != cudaSuccess) {
+      cudaGetLastError();
+      return false;
+    }
+    return code.sharedSizeBytes > 0 && tensor_map_encoder() != nullptr;
   }();
   return yes;
 }

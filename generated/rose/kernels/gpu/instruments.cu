@@ -105,7 +105,7 @@ DeviceInfo device_info() {
   ROSE_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
   DeviceInfo info;
   info.name = properties.name;
-  info.capability = properties.major * 10 + properties.minor;
+  info.capability = running_capability();
   info.multiprocessors = properties.multiProcessorCount;
   info.l2_bytes = properties.l2CacheSize;
   info.memory_bytes = static_cast<double>(properties.totalGlobalMem);

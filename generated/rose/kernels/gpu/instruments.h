@@ -42,7 +42,7 @@ int copies_past_l2(double bytes_per_copy, double l2_bytes);
 
 struct DeviceInfo {
   std::string name;
-  int capability = 0;  ///< 90 for Hopper
+  int capability = 0;  ///< what running code may use: 90 for Hopper, less in code for less
   int multiprocessors = 0;
   double l2_bytes = 0, memory_bytes = 0;
   int driver = 0, runtime = 0;  ///< CUDA versions, 13000 for 13.0

@@ -136,4 +136,26 @@ void kv_copy_pages(const KvView& kv, const KvPageCopy* copies, std::int64_t coun
 #endif
 }
 
+// Roll over.
+void kv_rollover(const KvView& kv, const KvGrowth* growths, std::int64_t count,
+                 std::int32_t* page_table, std::int32_t* taken, Stream stream,
+                 std::int32_t* fault) {
+  if (kv.page_size <= 0) bad_argument("kv", fmt::format("pages of {} positions", kv.page_size));
+  if (count < 0) bad_argument("count", fmt::format("{} sequences", count));
+  if (count == 0) return;
+  if (growths == nullptr) bad_argument("growths", "no memory");
+  if (page_table == nullptr) bad_argument("page_table", "no memory");
+  if (taken == nullptr) bad_argument("taken", "no memory");
+#ifdef ROSE_HAVE_CUDA
+  KvCall call;
+  call.kv = kv;
+  call.count = count;
+  call.fault = fault;
+  launch_kv_rollover(call, growths, page_table, taken, stream.handle);
+#else
+  static_cast<void>(stream), static_cast<void>(fault);
+  no_cuda("kv_rollover");
+#endif
+}
+
 }  // namespace rose::kernels::gpu

@@ -170,6 +170,23 @@ __global__ void __launch_bounds__(kThreads) copy_pages(KvCall call, std::int64_t
   }
 }
 
+/// Roll over: a thread for every sequence.
+__global__ void __launch_bounds__(kThreads)
+    roll_over(KvCall call, const KvGrowth* growths, std::int32_t* page_table, std::int32_t* taken) {
+  const std::int64_t i = blockIdx.x * std::int64_t{kThreads} + threadIdx.x;
+  if (i >= call.count) return;
+  const KvGrowth growth = growths[i];
+  const int index = growth.length / call.kv.page_size;
+  bool take = growth.length >= 0 && growth.length % call.kv.page_size == 0;
+  if (take && (growth.sequence < 0 || index >= call.kv.table_stride || growth.page < 0 ||
+               growth.page >= call.kv.pages)) {
+    if (call.fault != nullptr) *call.fault = 1;
+    take = false;
+  }
+  if (take) page_table[growth.sequence * call.kv.table_stride + index] = growth.page;
+  taken[i] = take ? 1 : 0;
+}
+
 }  // namespace
 
 // Launch the cache's kernels.
@@ -203,6 +220,14 @@ void launch_kv_copy_pages(const KvCall& call, void* stream) {
   const dim3 grid(static_cast<unsigned>(call.count), static_cast<unsigned>(2 * call.kv.layers));
   copy_pages<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(call, bytes);
   ROSE_LAUNCH_CHECK("kv_copy_pages");
+}
+
+void launch_kv_rollover(const KvCall& call, const KvGrowth* growths, std::int32_t* page_table,
+                        std::int32_t* taken, void* stream) {
+  const auto blocks = static_cast<unsigned>(ceil_div(call.count, kThreads));
+  roll_over<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(call, growths, page_table,
+                                                                        taken);
+  ROSE_LAUNCH_CHECK("kv_rollover");
 }
 
 }  // namespace rose::kernels::gpu

@@ -24,5 +24,7 @@ struct KvCall {
 void launch_kv_append(const KvCall& call, void* stream);
 void launch_kv_gather(const KvCall& call, void* stream);
 void launch_kv_copy_pages(const KvCall& call, void* stream);
+void launch_kv_rollover(const KvCall& call, const KvGrowth* growths, std::int32_t* page_table,
+                        std::int32_t* taken, void* stream);
 
 }  // namespace rose::kernels::gpu

@@ -42,4 +42,10 @@ void kv_gather(const KvView& kv, int layer, const KvPlace* places, const Matrix&
 void kv_copy_pages(const KvView& kv, const KvPageCopy* copies, std::int64_t count, Stream stream,
                    std::int32_t* fault = nullptr);
 
+/// kernels::kv_rollover; growths, table and answers are on the device. What has no place is reported, left alone and not taken.
+/// kv_append and decode read the table before the kernel before them has ended: another kernel stands between them and this one.
+void kv_rollover(const KvView& kv, const KvGrowth* growths, std::int64_t count,
+                 std::int32_t* page_table, std::int32_t* taken, Stream stream,
+                 std::int32_t* fault = nullptr);
+
 }  // namespace rose::kernels::gpu

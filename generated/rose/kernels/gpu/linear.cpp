@@ -148,7 +148,7 @@ bool empty(const LinearShape& shape) {
 #ifdef ROSE_HAVE_CUDA
 namespace {
 
-constexpr std::int64_t few_rows = 128;  // one tile of rows
+constexpr std::int64_t few_rows = 256;  // two tiles of rows
 
 /// Left alone, the library splits K where its tiles are too wide to occupy the machine: there ours are better.
 bool library_would_split(const LinearShape& shape) {

@@ -112,13 +112,13 @@ template <int Columns, int Halves>
 __device__ __forceinline__ void multiply_stages(float (&sum)[Halves][Columns / 2],
                                                 const Operands& o, const Places& at, int group,
                                                 int lane) {
-  const int blocks = hopper::cluster_size();
+  const int blocks = hopper::cluster_size(), stage_terms = o.subtiles * terms;
   Ring ring(o.stages);
   int previous = 0;
   const auto release = [&](int stage) {
     if (lane < blocks) hopper::barrier_arrive_at(at.empty + 8 * stage, lane);
   };
-  for (int k = 0; k < o.k; k += o.subtiles * terms) {
+  for (int k = 0; k < o.k; k += stage_terms) {
     const int subtiles = min(o.subtiles, (o.k - k + terms - 1) / terms);
     hopper::barrier_wait(at.full + 8 * ring.stage, ring.parity);
     for (int s = 0; s < subtiles; ++s) {
@@ -138,7 +138,8 @@ __device__ __forceinline__ void multiply_stages(float (&sum)[Halves][Columns / 2
     }
     hopper::product_commit();
     hopper::product_wait<1>();
-    if (k > 0) release(previous);
+    const bool filled_again = k + (o.stages - 1) * stage_terms < o.k;
+    if (k > 0 && filled_again) release(previous);
     previous = ring.stage;
     ring.advance();
   }
@@ -194,9 +195,7 @@ __global__ void __launch_bounds__(128 * Groups + 32)
     }
   }
   __syncwarp();
-  hopper::cluster_sync(
-      hopper::
-          cluster_size());  // a neighbour may still copy into this block or arrive at its barriers
+  hopper::cluster_sync(hopper::cluster_size());  // this block's copies are still on their way
 #endif
 }
 

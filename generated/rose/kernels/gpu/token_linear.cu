@@ -259,15 +259,12 @@ void launch(const Call& call, const Division& d, cudaStream_t stream) {
 
 // Launch what fits.
 bool token_linear_device_fits(const LinearShape& shape) {
-  int device = 0, major = 0;
-  if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) {
-    cudaGetLastError();
-    return false;
-  }
+  constexpr int hopper = 90, after = 100;
+  const int running = running_capability();
+  if (running < hopper || running >= after) return false;
   constexpr std::size_t room = 160 * 1024;  // beside a kernel before and after
   const Division d = divide(shape);
-  return major == 9 && d.tiles <= kThreads / 32 && d.bytes <= room;
+  return d.tiles <= kThreads / 32 && d.bytes <= room;
 }
 
 void launch_token_linear(const LinearShape& shape, const TokenLinear& a, Stream stream) {
