@@ -412,6 +412,85 @@ TEST(Shaping, PotentialsAreBaselinesAndBonusesAreGoals) {
   EXPECT_LT(cosine(c.mean, truth), 0.9999);
 }
 
+// Rooms that show themselves, with or without a way back.
+
+/// From the hall (0) to room 1 or 2, or to wait: in the hall, or in an anteroom (3).
+Process rooms(bool loop) {
+  return {{1.0}, 3, loop ? 6u : 3u, [loop](std::size_t state, std::size_t action) {
+            if (state == 0 || state == 3) {
+              const std::size_t wait = loop ? 0 : state == 0 ? 3 : 4;
+              const std::size_t next = action == 2 ? wait : action + 1;
+              return std::vector<Event>{{1, next, next, action == 2 ? -0.3 : 0.0, next == 4}};
+            }
+            const double pay =
+                state == 1 ? 0.2 + 0.1 * static_cast<double>(action) : (action == 1 ? 1.0 : 0.0);
+            return std::vector<Event>{{1, state, state, pay, true}};
+          }};
+}
+
+/// The mean step advantage times the score, over all groups of two; one row per state.
+std::vector<double> step_groups(const Tree& tree, const Policy& policy) {
+  std::vector<double> mean(policy.logits().size());
+  for (const Trajectory& own : tree.trajectories) {
+    const auto g = returns(own, 1);
+    for (const Trajectory& other : tree.trajectories) {
+      const auto h = returns(other, 1);
+      const double p = policy.probability(own) * policy.probability(other);
+      for (std::size_t t = 0; t < own.steps.size(); ++t) {
+        double sum = 0, visits = 0;
+        const auto look = [&](const Trajectory& path, const std::vector<double>& to_go) {
+          for (std::size_t k = 0; k < path.steps.size(); ++k) {
+            if (path.steps[k].situation != own.steps[t].situation) continue;
+            sum += to_go[k];
+            ++visits;
+          }
+        };
+        look(own, g);
+        look(other, h);
+        policy.add_score(own.steps[t], p * (g[t] - sum / visits), mean);
+      }
+    }
+  }
+  return mean;
+}
+
+// Each state's direction is right and its weight is not; a loop turns it a little.
+TEST(StepGroups, WeighStatesByWhoElseWasThere) {
+  const View last_seen = [](const History& h) {
+    return h.empty() ? History{0} : History{h.back()};
+  };
+  for (const bool loop : {false, true}) {
+    const Tree tree = enumerate(rooms(loop), last_seen);
+    core::Rng rng(7);
+    Policy policy(tree);
+    policy.randomise(rng, 0.7);
+    if (loop) policy.logits()[2] += 2;  // it likes to wait in the hall
+    const auto truth = differentiate(policy, [&](const Policy& p) { return objective(tree, p); });
+    const auto step = step_groups(tree, policy);
+    for (std::size_t s = 0; s < tree.situations.size(); ++s) {
+      const auto reached = [&](const Trajectory& path) {
+        double hit = 0;
+        for (const Decision& d : path.steps) hit = d.situation == s ? 1 : hit;
+        return std::vector{hit};
+      };
+      const double probability = moments(tree, policy, reached).mean[0];
+      const auto row = std::span(step).subspan(3 * s, 3),
+                 true_row = std::span(truth).subspan(3 * s, 3);
+      const std::string at = (loop ? "loop-" : "tree-") + std::to_string(tree.situations[s][0]);
+      if (!loop) {
+        for (std::size_t a = 0; a < 3; ++a)
+          EXPECT_NEAR(row[a], probability / 2 * true_row[a], 1e-9);
+        write_value("rl-gigpo", at, probability / 2);
+      } else {
+        write_value("rl-gigpo", at,
+                    std::acos(std::min(1.0, cosine(row, true_row))) * 180 / std::acos(-1.0));
+      }
+    }
+    write_value("rl-gigpo", loop ? "loop-all" : "tree-all", cosine(step, truth));
+  }
+  write_value("rl-gigpo", "hand", 0.6 / 2);
+}
+
 // The gradient at the logits is one number times a softmax gradient.
 TEST(Logits, CarryOneNumberPerToken) {
   const std::array z = {std::log(0.5), std::log(0.3), std::log(0.2)};
