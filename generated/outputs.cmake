@@ -489,6 +489,7 @@ set(ROSE_CHAPTER_TESTS
   6-agentic-rl/15-evaluation-safety-and-reward-hacking
   6-agentic-rl/18-algorithm-families
   6-agentic-rl/19-surrogates-and-divergences
+  6-agentic-rl/20-log-ratios-as-rewards
   appendix/01-how-to-contribute)
 set(ROSE_EXAMPLES
   e4m3-table-example)
@@ -498,6 +499,7 @@ set(ROSE_FAILS)
 set(ROSE_EXERCISES
   kahan
   mini-tangle-unused
+  preference-weights
   prefix-radix)
 set(ROSE_BENCHES
   attn-bwd-d128-causal-8k
@@ -609,6 +611,8 @@ set(ROSE_FILES
   exercises/kahan_stub.cpp
   exercises/mini-tangle-unused_solution.cpp
   exercises/mini-tangle-unused_stub.cpp
+  exercises/preference-weights_solution.cpp
+  exercises/preference-weights_stub.cpp
   exercises/prefix-radix_solution.cpp
   exercises/prefix-radix_stub.cpp
   labs/autodiff/tape.h
@@ -1100,4 +1104,5 @@ set(ROSE_FILES
   tests/6-agentic-rl/15-evaluation-safety-and-reward-hacking_test.cpp
   tests/6-agentic-rl/18-algorithm-families_test.cpp
   tests/6-agentic-rl/19-surrogates-and-divergences_test.cpp
+  tests/6-agentic-rl/20-log-ratios-as-rewards_test.cpp
   tests/appendix/01-how-to-contribute_test.cpp)
