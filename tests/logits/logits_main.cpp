@@ -1,6 +1,8 @@
 // What the logits oracle asks of us. Numbers travel as raw little-endian files.
 //   logits MODEL IDS OUT            logits of every position, one pass: OUT is fp32 [T, V]
 //   greedy MODEL IDS N OUT          N tokens chosen greedily through the cache, stop ids ignored: OUT is int32 [N]
+//   adapted MODEL ADAPTER IDS OUT   as logits, with an adapter's folder
+//   copy MODEL ADAPTER OUT          reads an adapter's folder and writes another
 //   counts CONFIG.json              parameters of a configuration
 #include <cstdint>
 #include <cstdio>
@@ -14,6 +16,7 @@
 #include "rose/core/error.h"
 #include "rose/core/files.h"
 #include "rose/core/json.h"
+#include "rose/model/adapter.h"
 #include "rose/model/files/budget.h"
 #include "rose/model/files/checkpoint.h"
 #include "rose/model/files/config.h"
@@ -35,16 +38,23 @@ void write_numbers(const std::string& path, const std::vector<T>& numbers) {
       path, {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)});
 }
 
-void all_logits(const std::string& model, const std::string& ids_file,
-                const std::string& out_file) {
+void all_logits(const std::string& model, const std::string& adapter_folder,
+                const std::string& ids_file, const std::string& out_file) {
   const auto weights = rose::model::load_weights(rose::model::open_checkpoint(model));
+  rose::model::Adapter adapter;
+  std::vector<const rose::model::Adapter*> adapters;
+  if (!adapter_folder.empty()) {
+    adapter = rose::model::read_adapter(adapter_folder, weights->config());
+    adapters.push_back(&adapter);
+  }
   const std::vector<std::int32_t> ids = read_numbers<std::int32_t>(ids_file);
   std::vector<std::int32_t> positions(ids.size());
   std::iota(positions.begin(), positions.end(), 0);
   const std::vector<std::int32_t> offsets{0, static_cast<std::int32_t>(ids.size())};
   rose::model::Workspace workspace(weights->config());
   std::vector<float> hidden(ids.size() * static_cast<std::size_t>(weights->config().hidden));
-  rose::model::forward(*weights, {ids, positions, offsets}, nullptr, nullptr, workspace, hidden);
+  rose::model::forward(*weights, {ids, positions, offsets, adapters}, nullptr, nullptr, workspace,
+                       hidden);
   std::vector<float> out(ids.size() * static_cast<std::size_t>(weights->config().vocab_size));
   rose::model::logits(*weights, hidden, static_cast<std::int64_t>(ids.size()), workspace, out);
   write_numbers(out_file, out);
@@ -63,6 +73,11 @@ void greedy(const std::string& model, const std::string& ids_file, const std::st
               made.decode_seconds);
 }
 
+void copy(const std::string& model, const std::string& from, const std::string& to) {
+  const rose::model::Config config = rose::model::open_checkpoint(model).config;
+  rose::model::write_adapter(to, config, rose::model::read_adapter(from, config));
+}
+
 void counts(const std::string& file) {
   const auto json = rose::core::parse_json(rose::core::read_file(file), file);
   const rose::model::Config config = rose::model::parse_hf_config(json.as_object(), file);
@@ -74,13 +89,18 @@ void counts(const std::string& file) {
 int main(int argc, char** argv) {
   const std::vector<std::string> args(argv + 1, argv + argc);
   try {
-    if (args.size() == 4 && args[0] == "logits") return all_logits(args[1], args[2], args[3]), 0;
+    if (args.size() == 4 && args[0] == "logits")
+      return all_logits(args[1], "", args[2], args[3]), 0;
+    if (args.size() == 5 && args[0] == "adapted")
+      return all_logits(args[1], args[2], args[3], args[4]), 0;
+    if (args.size() == 4 && args[0] == "copy") return copy(args[1], args[2], args[3]), 0;
     if (args.size() == 5 && args[0] == "greedy")
       return greedy(args[1], args[2], args[3], args[4]), 0;
     if (args.size() == 2 && args[0] == "counts") return counts(args[1]), 0;
     std::fprintf(
         stderr,
-        "usage: logits_tool logits MODEL IDS OUT | greedy MODEL IDS N OUT | counts CONFIG.json\n");
+        "usage: logits_tool logits MODEL IDS OUT | greedy MODEL IDS N OUT | adapted MODEL ADAPTER "
+        "IDS OUT | copy MODEL ADAPTER OUT | counts CONFIG.json\n");
     return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", rose::core::describe(error).c_str());

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "rose/core/error.h"
 #include "rose/kernels/activation.h"
@@ -14,9 +15,8 @@
 #include "rose/kernels/linear.h"
 #include "rose/kernels/norm.h"
 #include "rose/kernels/rope.h"
+#include "rose/model/adapter.h"
 #include "rose/model/program.h"
-
-#include <cmath>
 
 namespace rose::model {
 
@@ -213,31 +213,38 @@ class CpuOperations {
               keep_.ffn_norm_inv, pool_);
   }
 
-  void widen() {
-    const std::span<float> up = place(keep_.up, ws_.up, config_.ffn);
-    activated_ = saved_ != nullptr ? keep_.activated : up;
+  void project_up() {
+    up_ = place(keep_.up, ws_.up, config_.ffn);
+    activated_ = saved_ != nullptr ? keep_.activated : up_;
     const bool gated = layer_->gate.data != nullptr;
-    const std::span<float> gate =
-        gated ? place(keep_.gate, ws_.gate, config_.ffn) : std::span<float>();
+    gate_ = gated ? place(keep_.gate, ws_.gate, config_.ffn) : std::span<float>();
     const std::array<kernels::Projection, 2> widened{{
-        {.w = layer_->up, .bias = layer_->up_bias, .y = up},
-        {.w = layer_->gate, .bias = layer_->gate_bias, .y = gate},
+        {.w = layer_->up, .bias = layer_->up_bias, .y = up_},
+        {.w = layer_->gate, .bias = layer_->gate_bias, .y = gate_},
     }};
     kernels::linear(normed_, tokens_, std::span(widened).first(gated ? 2 : 1), pool_);
-    if (gated) {
-      kernels::silu_multiply(gate, up, activated_, pool_);
+  }
+
+  void activate() {
+    if (!gate_.empty()) {
+      kernels::silu_multiply(gate_, up_, activated_, pool_);
     } else {
       const auto kind =
           config_.activation == Activation::gelu ? kernels::Gelu::exact : kernels::Gelu::tanh;
-      kernels::gelu(up, activated_, kind, pool_);
+      kernels::gelu(up_, activated_, kind, pool_);
     }
+  }
+
+  void widen() {
+    project_up();
+    activate();
   }
 
   void narrow() {
     kernels::linear(activated_, tokens_, layer_->down, layer_->down_bias, y_, pool_);
   }
 
- private:
+ protected:  // a later chapter adds to the products
   // Keep, or reuse.
   std::span<float> rows(std::span<float> buffer, std::int64_t width) const {
     return buffer.first(count(tokens_ * width));
@@ -258,7 +265,8 @@ class CpuOperations {
   Workspace& ws_;
   core::ThreadPool& pool_;
   std::int64_t tokens_, layer_index_ = 0;
-  std::span<float> x_, y_, hidden_, cos_, sin_, q_, k_, v_, normed_, attended_, activated_;
+  std::span<float> x_, y_, hidden_, cos_, sin_, q_, k_, v_, normed_, attended_;
+  std::span<float> gate_, up_, activated_;
   const LayerWeights* layer_ = nullptr;
   SavedLayer keep_;
 };
@@ -353,21 +361,87 @@ RopeSetup rope_setup(const Config& config) {
   return setup;
 }
 
-// Embed, then let every block read from and add to the stream.
+// Embed, then let every block read from and add to the stream, adapted or not.
+namespace {
+
+// Perform the steps, and add each sequence's own change.
+class AdaptedCpuOperations : public CpuOperations {
+ public:
+  using CpuOperations::CpuOperations;
+
+  void project_in() {
+    CpuOperations::project_in();
+    adapt(Linear::q, normed_, raw(keep_.q_raw, q_));
+    adapt(Linear::k, normed_, raw(keep_.k_raw, k_));
+    adapt(Linear::v, normed_, v_);
+  }
+  void project_out() {
+    CpuOperations::project_out();
+    adapt(Linear::o, attended_, y_);
+  }
+  void widen() {
+    project_up();
+    adapt(Linear::up, normed_, up_);
+    if (!gate_.empty()) adapt(Linear::gate, normed_, gate_);
+    activate();
+  }
+  void narrow() {
+    CpuOperations::narrow();
+    adapt(Linear::down, activated_, y_);
+  }
+
+ private:
+  // Multiply neighbours with one adapter together.
+  void adapt(Linear which, std::span<const float> x, std::span<float> y) {
+    const LinearSize size = linear_size(config_, which);
+    for (std::size_t s = 0; s < batch_.adapters.size();) {
+      const Adapter* const adapter = batch_.adapters[s];
+      const std::int64_t begin = batch_.row_offsets[s];
+      while (s < batch_.adapters.size() && batch_.adapters[s] == adapter) ++s;
+      const std::int64_t n = batch_.row_offsets[s] - begin;
+      if (adapter == nullptr || n == 0) continue;
+      const LowRank& pair = adapter->at(layer_index_, which);
+      if (pair.a.empty()) continue;
+      const std::int64_t rank = adapter->rank;
+      const std::size_t needed = count(n * (rank + size.out));
+      if (ws_.adapted.size() < needed) ws_.adapted.resize(needed);
+      const std::span<float> low = std::span(ws_.adapted).first(count(n * rank)),
+                             change = std::span(ws_.adapted)
+                                          .subspan(count(n * rank), count(n * size.out));
+      const auto matrix = [](const std::vector<float>& values, std::int64_t rows,
+                             std::int64_t cols) {
+        return kernels::MatrixView{values.data(), kernels::DType::f32, rows, cols};
+      };
+      kernels::linear(x.subspan(count(begin * size.in), count(n * size.in)), n,
+                      matrix(pair.a, rank, size.in), nullptr, low, pool_);
+      kernels::linear(low, n, matrix(pair.b, size.out, rank), nullptr, change, pool_);
+      const std::span<float> to = y.subspan(count(begin * size.out), count(n * size.out));
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] += adapter->scale * change[i];
+    }
+  }
+};
+
+}  // namespace
+
 void forward(const WeightSet& weights, const Batch& batch, const kernels::KvView* kv, Saved* saved,
              Workspace& ws, std::span<float> hidden) {
   const Config& config = weights.config();
   check(config, batch, hidden);
-  if (saved != nullptr && kv != nullptr) {
-    throw core::Error(core::Code::invalid_argument,
-                      "a pass to be differentiated cannot read a cache")
-        .in("forward");
-  }
+  const auto fail = [](const char* message) {
+    throw core::Error(core::Code::invalid_argument, message).in("forward");
+  };
+  if (saved != nullptr && kv != nullptr) fail("a pass to be differentiated cannot read a cache");
+  if (!batch.adapters.empty() && batch.adapters.size() + 1 != batch.row_offsets.size())
+    fail("there must be one adapter, or none, for each sequence");
   const auto tokens = static_cast<std::int64_t>(batch.ids.size());
   if (tokens == 0) return;
   ws.reserve(tokens);
   if (saved != nullptr) saved->reserve(config, tokens);
-  run_forward(config, CpuOperations(weights, batch, kv, saved, ws, hidden));
+  const bool adapted = std::ranges::any_of(batch.adapters, [](auto* a) { return a != nullptr; });
+  if (adapted)
+    run_forward(config, AdaptedCpuOperations(weights, batch, kv, saved, ws, hidden));
+  else
+    run_forward(config, CpuOperations(weights, batch, kv, saved, ws, hidden));
 }
 
 // Turn hidden rows into logits.

@@ -13,11 +13,15 @@
 
 namespace rose::model {
 
+struct Adapter;  // rose/model/adapter.h
+
 /// S sequences packed one after another, T tokens in all. positions[i] is absolute.
 struct Batch {
   std::span<const std::int32_t> ids;          ///< [T]
   std::span<const std::int32_t> positions;    ///< [T], consecutive within a row
   std::span<const std::int32_t> row_offsets;  ///< [S + 1], from 0 to T, ascending
+  std::span<const Adapter* const>
+      adapters{};  ///< [S], null entries: the model as it is; empty: all
 };
 
 /// What one block's backward pass needs. T tokens, C hidden, H query heads, G key-value heads, D head dim, F ffn.
@@ -73,6 +77,7 @@ class Workspace {
 
   std::span<float> x, normed, q, k, v, attn_out, projected, gate, up;  // sized by reserve
   std::span<float> rope_cos, rope_sin;
+  std::vector<float> adapted;  ///< grows when a batch has adapters
   std::span<const float> inv_freq() const { return inv_freq_; }
   float rope_scale() const { return rope_scale_; }
 
