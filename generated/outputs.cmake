@@ -303,6 +303,9 @@ set(ROSE_OUTPUTS
   rose/kernels/view.h
   rose/kernels/weighted_cross_entropy.cpp
   rose/kernels/weighted_cross_entropy.h
+  rose/model/adapter.cpp
+  rose/model/adapter.h
+  rose/model/adapter_files.cpp
   rose/model/backward.cpp
   rose/model/backward.h
   rose/model/files/assemble.cpp
@@ -483,6 +486,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/14-streaming-and-stops
   5-inference/15-the-engine
   5-inference/22-patterns-and-schemas
+  5-inference/24-adapters
   6-agentic-rl/02-terminology
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step
@@ -578,6 +582,7 @@ set(ROSE_LINKS_4-kernels/23-one-token-at-a-time cuda)
 set(ROSE_LINKS_5-inference/07-the-forward-pass-on-a-gpu torch cuda)
 set(ROSE_LINKS_5-inference/08-cuda-graphs-and-overlapped-scheduling torch cuda)
 set(ROSE_LINKS_5-inference/15-the-engine torch)
+set(ROSE_LINKS_5-inference/24-adapters torch)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-bwd-d128-causal-8k.cpp
@@ -919,6 +924,9 @@ set(ROSE_FILES
   rose/kernels/view.h
   rose/kernels/weighted_cross_entropy.cpp
   rose/kernels/weighted_cross_entropy.h
+  rose/model/adapter.cpp
+  rose/model/adapter.h
+  rose/model/adapter_files.cpp
   rose/model/backward.cpp
   rose/model/backward.h
   rose/model/files/assemble.cpp
@@ -1098,6 +1106,7 @@ set(ROSE_FILES
   tests/5-inference/14-streaming-and-stops_test.cpp
   tests/5-inference/15-the-engine_test.cpp
   tests/5-inference/22-patterns-and-schemas_test.cpp
+  tests/5-inference/24-adapters_test.cpp
   tests/6-agentic-rl/02-terminology_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
