@@ -19,6 +19,7 @@ set(ROSE_OUTPUTS
   labs/rl/gates.h
   labs/rl/ledger.h
   labs/rl/process.h
+  labs/rl/schedule.h
   labs/rl/statistics.h
   labs/tangle/mini.h
   rose/app/cli.cpp
@@ -490,6 +491,7 @@ set(ROSE_CHAPTER_TESTS
   6-agentic-rl/02-terminology
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step
+  6-agentic-rl/13-rollout-systems
   6-agentic-rl/15-evaluation-safety-and-reward-hacking
   6-agentic-rl/18-algorithm-families
   6-agentic-rl/19-surrogates-and-divergences
@@ -504,7 +506,8 @@ set(ROSE_EXERCISES
   kahan
   mini-tangle-unused
   preference-weights
-  prefix-radix)
+  prefix-radix
+  rl-groups-lag)
 set(ROSE_BENCHES
   attn-bwd-d128-causal-8k
   attn-bwd-d64-causal-1k
@@ -620,6 +623,8 @@ set(ROSE_FILES
   exercises/preference-weights_stub.cpp
   exercises/prefix-radix_solution.cpp
   exercises/prefix-radix_stub.cpp
+  exercises/rl-groups-lag_solution.cpp
+  exercises/rl-groups-lag_stub.cpp
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
   labs/counting/allocations.h
@@ -639,6 +644,7 @@ set(ROSE_FILES
   labs/rl/gates.h
   labs/rl/ledger.h
   labs/rl/process.h
+  labs/rl/schedule.h
   labs/rl/statistics.h
   labs/tangle/mini.h
   outputs.cmake
@@ -1110,6 +1116,7 @@ set(ROSE_FILES
   tests/6-agentic-rl/02-terminology_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
+  tests/6-agentic-rl/13-rollout-systems_test.cpp
   tests/6-agentic-rl/15-evaluation-safety-and-reward-hacking_test.cpp
   tests/6-agentic-rl/18-algorithm-families_test.cpp
   tests/6-agentic-rl/19-surrogates-and-divergences_test.cpp
