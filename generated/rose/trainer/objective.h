@@ -7,16 +7,9 @@
 #include <span>
 
 #include "rose/model/forward.h"
+#include "rose/trainer/data/micro_batch.h"
 
 namespace rose::trainer {
-
-/// Sequences packed one behind another, T tokens in all, and what is asked at each of them.
-struct MicroBatch {
-  std::span<const std::int32_t> ids, positions;  ///< [T]; positions are consecutive in a sequence
-  std::span<const std::int32_t> row_offsets;     ///< [S + 1], from 0 to T
-  std::span<const std::int32_t> targets;         ///< [T]; -1: no loss here
-  std::span<const float> weights;                ///< [T] weight of each token's loss; empty: 1
-};
 
 /// What the forward pass takes of it.
 inline model::Batch batch_of(const MicroBatch& b) {
