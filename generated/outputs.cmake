@@ -416,6 +416,18 @@ set(ROSE_OUTPUTS
   rose/trainer/cpu_compute.h
   rose/trainer/data.cpp
   rose/trainer/data.h
+  rose/trainer/data/loader.cpp
+  rose/trainer/data/loader.h
+  rose/trainer/data/micro_batch.cpp
+  rose/trainer/data/micro_batch.h
+  rose/trainer/data/packing.cpp
+  rose/trainer/data/packing.h
+  rose/trainer/data/prefetch.cpp
+  rose/trainer/data/prefetch.h
+  rose/trainer/data/shard.cpp
+  rose/trainer/data/shard.h
+  rose/trainer/data/stream.cpp
+  rose/trainer/data/stream.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
   rose/trainer/gradcheck.h
@@ -451,6 +463,7 @@ set(ROSE_CHAPTER_TESTS
   1-foundations/17-the-backward-pass
   1-foundations/18-a-first-training-run
   1-foundations/19-the-program-rose
+  2-training/01-data
   2-training/02-the-objective
   2-training/03-optimizers-and-schedules
   2-training/05-the-loop
@@ -1042,6 +1055,18 @@ set(ROSE_FILES
   rose/trainer/cpu_compute.h
   rose/trainer/data.cpp
   rose/trainer/data.h
+  rose/trainer/data/loader.cpp
+  rose/trainer/data/loader.h
+  rose/trainer/data/micro_batch.cpp
+  rose/trainer/data/micro_batch.h
+  rose/trainer/data/packing.cpp
+  rose/trainer/data/packing.h
+  rose/trainer/data/prefetch.cpp
+  rose/trainer/data/prefetch.h
+  rose/trainer/data/shard.cpp
+  rose/trainer/data/shard.h
+  rose/trainer/data/stream.cpp
+  rose/trainer/data/stream.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
   rose/trainer/gradcheck.h
@@ -1076,6 +1101,7 @@ set(ROSE_FILES
   tests/1-foundations/17-the-backward-pass_test.cpp
   tests/1-foundations/18-a-first-training-run_test.cpp
   tests/1-foundations/19-the-program-rose_test.cpp
+  tests/2-training/01-data_test.cpp
   tests/2-training/02-the-objective_test.cpp
   tests/2-training/03-optimizers-and-schedules_test.cpp
   tests/2-training/05-the-loop_test.cpp
