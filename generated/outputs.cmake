@@ -18,6 +18,7 @@ set(ROSE_OUTPUTS
   labs/rl/examples.h
   labs/rl/gates.h
   labs/rl/ledger.h
+  labs/rl/pipeline.h
   labs/rl/process.h
   labs/rl/schedule.h
   labs/rl/statistics.h
@@ -505,6 +506,7 @@ set(ROSE_CHAPTER_TESTS
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step
   6-agentic-rl/13-rollout-systems
+  6-agentic-rl/14-the-training-pipeline
   6-agentic-rl/15-evaluation-safety-and-reward-hacking
   6-agentic-rl/18-algorithm-families
   6-agentic-rl/19-surrogates-and-divergences
@@ -518,6 +520,7 @@ set(ROSE_FAILS)
 set(ROSE_EXERCISES
   kahan
   mini-tangle-unused
+  pipeline-window
   preference-weights
   prefix-radix
   rl-groups-lag)
@@ -632,6 +635,8 @@ set(ROSE_FILES
   exercises/kahan_stub.cpp
   exercises/mini-tangle-unused_solution.cpp
   exercises/mini-tangle-unused_stub.cpp
+  exercises/pipeline-window_solution.cpp
+  exercises/pipeline-window_stub.cpp
   exercises/preference-weights_solution.cpp
   exercises/preference-weights_stub.cpp
   exercises/prefix-radix_solution.cpp
@@ -656,6 +661,7 @@ set(ROSE_FILES
   labs/rl/examples.h
   labs/rl/gates.h
   labs/rl/ledger.h
+  labs/rl/pipeline.h
   labs/rl/process.h
   labs/rl/schedule.h
   labs/rl/statistics.h
@@ -1143,6 +1149,7 @@ set(ROSE_FILES
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
   tests/6-agentic-rl/13-rollout-systems_test.cpp
+  tests/6-agentic-rl/14-the-training-pipeline_test.cpp
   tests/6-agentic-rl/15-evaluation-safety-and-reward-hacking_test.cpp
   tests/6-agentic-rl/18-algorithm-families_test.cpp
   tests/6-agentic-rl/19-surrogates-and-divergences_test.cpp
