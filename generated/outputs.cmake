@@ -14,6 +14,7 @@ set(ROSE_OUTPUTS
   labs/inference/qwen3.h
   labs/information/information.h
   labs/notation/shape_walk.h
+  labs/rl/desk.h
   labs/rl/estimators.h
   labs/rl/examples.h
   labs/rl/gates.h
@@ -22,6 +23,7 @@ set(ROSE_OUTPUTS
   labs/rl/process.h
   labs/rl/schedule.h
   labs/rl/statistics.h
+  labs/rl/verifier.h
   labs/tangle/mini.h
   rose/app/cli.cpp
   rose/app/cli.h
@@ -505,6 +507,8 @@ set(ROSE_CHAPTER_TESTS
   6-agentic-rl/02-terminology
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step
+  6-agentic-rl/11-data-and-environments
+  6-agentic-rl/12-rewards-and-verifiers
   6-agentic-rl/13-rollout-systems
   6-agentic-rl/14-the-training-pipeline
   6-agentic-rl/15-evaluation-safety-and-reward-hacking
@@ -523,7 +527,9 @@ set(ROSE_EXERCISES
   pipeline-window
   preference-weights
   prefix-radix
-  rl-groups-lag)
+  rl-graded-tests
+  rl-groups-lag
+  rl-split-whole)
 set(ROSE_BENCHES
   attn-bwd-d128-causal-8k
   attn-bwd-d64-causal-1k
@@ -641,8 +647,12 @@ set(ROSE_FILES
   exercises/preference-weights_stub.cpp
   exercises/prefix-radix_solution.cpp
   exercises/prefix-radix_stub.cpp
+  exercises/rl-graded-tests_solution.cpp
+  exercises/rl-graded-tests_stub.cpp
   exercises/rl-groups-lag_solution.cpp
   exercises/rl-groups-lag_stub.cpp
+  exercises/rl-split-whole_solution.cpp
+  exercises/rl-split-whole_stub.cpp
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
   labs/counting/allocations.h
@@ -657,6 +667,7 @@ set(ROSE_FILES
   labs/inference/qwen3.h
   labs/information/information.h
   labs/notation/shape_walk.h
+  labs/rl/desk.h
   labs/rl/estimators.h
   labs/rl/examples.h
   labs/rl/gates.h
@@ -665,6 +676,7 @@ set(ROSE_FILES
   labs/rl/process.h
   labs/rl/schedule.h
   labs/rl/statistics.h
+  labs/rl/verifier.h
   labs/tangle/mini.h
   outputs.cmake
   rose/app/cli.cpp
@@ -1148,6 +1160,8 @@ set(ROSE_FILES
   tests/6-agentic-rl/02-terminology_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
+  tests/6-agentic-rl/11-data-and-environments_test.cpp
+  tests/6-agentic-rl/12-rewards-and-verifiers_test.cpp
   tests/6-agentic-rl/13-rollout-systems_test.cpp
   tests/6-agentic-rl/14-the-training-pipeline_test.cpp
   tests/6-agentic-rl/15-evaluation-safety-and-reward-hacking_test.cpp

@@ -183,9 +183,12 @@ TEST(Hacking, BestOfNIsThisFarAway) {
 
 // The least standard error of each benchmark.
 TEST(Benchmarks, HaveALeastStandardError) {
-  for (const int n : {2294, 1266, 812, 500, 369, 115, 89, 50})
+  for (const int n : {2294, 1865, 1632, 1266, 1055, 812, 750, 500, 466, 369,
+                      198,  116,  115,  114,  97,   89,  75,  50,  22,  20})
     write_value("rl-benchmarks", "se-" + std::to_string(n), 100 * std::sqrt(0.25 / n));
   EXPECT_NEAR(100 * std::sqrt(0.25 / 100), 5, 1e-12);
+  const double both = std::sqrt(2 * 0.4 * 0.6 / 500);  // two agents near 40 %, unpaired
+  write_value("rl-benchmarks", "difference", 100 * 1.96 * both);
 }
 
 }  // namespace
