@@ -7,7 +7,8 @@ namespace rose::kernels::gpu {
 void launch_token_logprob(const Matrix& logits, const std::int32_t* targets, float* logprob,
                           float* lse, Stream stream);
 void launch_cross_entropy(const Matrix& logits, const std::int32_t* targets, float scale,
-                          const Matrix& dlogits, float* losses, float* lse, Stream stream);
+                          const Matrix& dlogits, float* losses, float* lse, const LossTerms& terms,
+                          Stream stream);
 
 namespace {
 
@@ -34,7 +35,8 @@ void token_logprob(const Matrix& logits, const std::int32_t* targets, float* log
 
 void cross_entropy(const Matrix& logits, const std::int32_t* targets, [[maybe_unused]] float scale,
                    const Matrix& dlogits, [[maybe_unused]] float* losses,
-                   [[maybe_unused]] float* lse, [[maybe_unused]] Stream stream) {
+                   [[maybe_unused]] float* lse, [[maybe_unused]] Stream stream,
+                   [[maybe_unused]] const LossTerms& terms) {
   check_logits(logits, targets, true);
   if (dlogits.dtype != DType::f32 && dlogits.dtype != DType::bf16) {
     bad_argument("dlogits", "f32 or bf16 is needed");
@@ -46,7 +48,7 @@ void cross_entropy(const Matrix& logits, const std::int32_t* targets, [[maybe_un
     bad_argument("dlogits", "in the logits' place it must be laid out as they are");
   }
 #ifdef ROSE_HAVE_CUDA
-  launch_cross_entropy(logits, targets, scale, dlogits, losses, lse, stream);
+  launch_cross_entropy(logits, targets, scale, dlogits, losses, lse, terms, stream);
 #else
   no_cuda("cross_entropy");
 #endif

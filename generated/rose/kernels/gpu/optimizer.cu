@@ -141,6 +141,21 @@ void launch_adamw(const AdamWParameter& p, const AdamWStep& step, const float* s
   });
 }
 
+/// The tree over `count` sums, with room for as many behind them. Where the total lies; null without sums.
+const double* fold_tree(double* sums, std::int64_t count, Stream stream) {
+  if (count == 0) return nullptr;
+  const double* from = sums;
+  double* to = sums + count;
+  for (std::int64_t left = count; left > 1;) {
+    const std::int64_t next = ceil_div(left, kFold);
+    fold_kernel<<<static_cast<unsigned>(next), kFold, 0, to_cuda(stream)>>>(from, left, to);
+    from = to;
+    to += next;
+    left = next;
+  }
+  return from;
+}
+
 void launch_gradient_norm(std::span<const Matrix> gradients, float limit, float* result,
                           Workspace workspace, Stream stream) {
   auto* const sums = static_cast<double*>(workspace.data);
@@ -158,17 +173,7 @@ void launch_gradient_norm(std::span<const Matrix> gradients, float limit, float*
     });
     count += blocks;
   }
-  const double* from = sums;
-  double* to = sums + count;
-  const std::int64_t all = count;
-  for (std::int64_t left = all; left > 1;) {
-    const std::int64_t next = ceil_div(left, kFold);
-    fold_kernel<<<static_cast<unsigned>(next), kFold, 0, to_cuda(stream)>>>(from, left, to);
-    from = to;
-    to += next;
-    left = next;
-  }
-  clip_kernel<<<1, 1, 0, to_cuda(stream)>>>(all > 0 ? from : nullptr, limit, result);
+  clip_kernel<<<1, 1, 0, to_cuda(stream)>>>(fold_tree(sums, count, stream), limit, result);
   ROSE_LAUNCH_CHECK("gradient_norm");
 }
 
