@@ -558,6 +558,20 @@ void GpuTraining::evaluate(const GpuExamples& examples) {
   score(0.0f, false);
 }
 
+std::vector<float> GpuTraining::logits() const {
+  const auto v = static_cast<std::size_t>(parameters_.config().vocab_size);
+  const auto padded = static_cast<std::size_t>(saved_.logits.cols);
+  kernels::gpu::HostBuffer rows(static_cast<std::size_t>(tokens_) * padded * sizeof(float));
+  kernels::gpu::copy_to_host(rows.data(), saved_.logits.data, rows.bytes(), stream());
+  kernels::gpu::synchronize(stream());
+  std::vector<float> all;
+  for (std::size_t t = 0; t < static_cast<std::size_t>(tokens_); ++t) {
+    const float* const row = rows.as<float>() + t * padded;
+    all.insert(all.end(), row, row + v);
+  }
+  return all;
+}
+
 void GpuTraining::losses(std::span<float> losses, std::span<float> lse) {
   const auto tokens = static_cast<std::size_t>(tokens_);
   if (losses.size() != tokens || lse.size() != tokens) {

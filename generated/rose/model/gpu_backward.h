@@ -49,8 +49,8 @@ class GpuTraining {
   void evaluate(const GpuExamples& examples);
   /// Of the pass before: losses [T] and log-sum-exps [T]. Waits.
   void losses(std::span<float> losses, std::span<float> lse);
-  /// Of the pass before, which was `evaluate`: [T, C] after the final norm. For tests.
-  const kernels::gpu::Matrix& hidden() const { return saved_.hidden; }
+  /// Of the pass before, which was `evaluate` with room for all logits: [T, V]. Waits. For tests.
+  std::vector<float> logits() const;
 
   kernels::gpu::Stream stream() const { return stream_.get(); }
   void time_with(kernels::gpu::Stopwatch* watch) { watch_ = watch; }  ///< null: no longer

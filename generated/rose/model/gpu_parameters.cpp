@@ -141,6 +141,7 @@ std::vector<kernels::gpu::FlatBlock> FlatLayout::blocks(
   std::vector<kernels::gpu::FlatBlock> blocks;
   for (const FlatTensor& tensor : tensors_) {
     const std::int32_t of = group(tensor);
+    if (of < 0) continue;
     for (std::int64_t at = 0; at < tensor.elements; at += kernels::norm_block) {
       const std::int64_t left = std::min(kernels::norm_block, tensor.elements - at);
       blocks.push_back({tensor.first + at, static_cast<std::int32_t>(left), of});

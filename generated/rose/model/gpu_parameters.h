@@ -55,7 +55,7 @@ class FlatLayout {
   /// Views into an array: matrices and biases at `values`, the norms' vectors at `norms`, which is f32.
   GpuTensors views(void* values, kernels::DType dtype, float* norms) const;
 
-  /// The blocks of all tensors in canonical order; `group` is asked for each tensor.
+  /// The blocks of all tensors in canonical order; `group` is asked for each tensor, a negative one leaves it out.
   std::vector<kernels::gpu::FlatBlock> blocks(
       const std::function<int(const FlatTensor&)>& group) const;
 

@@ -37,6 +37,7 @@ struct Scores {
   void* gradient;
   std::int64_t gradient_stride;
   float scale;
+  LossTerms terms;
 };
 
 /// The columns of lane q of a tile: 32 j + 4 q + i.
@@ -184,11 +185,11 @@ __device__ float merge_runs(TileState* all, int runs) {
 template <class Out>
 __device__ __forceinline__ void store_gradient(Out* row, int col, int cols, bool wide,
                                                const float (&z)[4], float lse, int target,
-                                               float scale) {
+                                               float slope, float scale) {
   Out out[4];
   ROSE_UNROLL()
   for (int i = 0; i < 4; ++i) {
-    float g = scale * exp2_approx((z[i] - lse) * log2_e);
+    float g = slope * exp2_approx((z[i] - lse) * log2_e);
     if (col + i == target) g -= scale;
     out[i] = from_float<Out>(target < 0 ? 0.0f : g);
   }
@@ -295,6 +296,8 @@ __global__ void __launch_bounds__(kThreads) score_kernel(Scores a) {
     }
     Out* gradient = static_cast<Out*>(a.gradient) + row * a.gradient_stride;
     const int end = min(a.cols, last * kTile), kept = (first + a.staged * kRunTiles) * kTile;
+    const float scale = a.terms.weights != nullptr ? a.scale * a.terms.weights[row] : a.scale;
+    const float slope = scale * (1.0f + 2.0f * a.terms.z * lse);  // of the log-sum-exp
     ROSE_UNROLL(4)
     for (int col = first * kTile + static_cast<int>(threadIdx.x) * 4; col < end;
          col += kThreads * 4) {
@@ -306,7 +309,7 @@ __global__ void __launch_bounds__(kThreads) score_kernel(Scores a) {
         ROSE_UNROLL()
         for (int i = 0; i < 4; ++i) z[i] = col + i < a.cols ? logits[col + i] : 0.0f;
       }
-      store_gradient<Out>(gradient, col, a.cols, kWide, z, lse, target, a.scale);
+      store_gradient<Out>(gradient, col, a.cols, kWide, z, lse, target, slope, scale);
     }
   }
   cluster.wait();
@@ -427,9 +430,10 @@ void launch_token_logprob(const Matrix& logits, const std::int32_t* targets, flo
 }
 
 void launch_cross_entropy(const Matrix& logits, const std::int32_t* targets, float scale,
-                          const Matrix& dlogits, float* losses, float* lse, Stream stream) {
+                          const Matrix& dlogits, float* losses, float* lse, const LossTerms& terms,
+                          Stream stream) {
   Scores a = scores_of(logits, targets, losses, lse);
-  a.sign = -1.0f, a.scale = scale;
+  a.sign = -1.0f, a.scale = scale, a.terms = terms;
   a.gradient = dlogits.data, a.gradient_stride = dlogits.row_stride();
   const bool wide = in_fours(logits) && in_fours(dlogits);
   with_element(dlogits.dtype,
