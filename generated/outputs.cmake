@@ -25,6 +25,7 @@ set(ROSE_OUTPUTS
   labs/rl/statistics.h
   labs/rl/verifier.h
   labs/tangle/mini.h
+  labs/training/gpu_steps.h
   rose/app/cli.cpp
   rose/app/cli.h
   rose/app/engine.cpp
@@ -199,6 +200,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/embedding.cpp
   rose/kernels/gpu/embedding.cu
   rose/kernels/gpu/embedding.h
+  rose/kernels/gpu/flat_step.cpp
+  rose/kernels/gpu/flat_step.cu
+  rose/kernels/gpu/flat_step.h
   rose/kernels/gpu/fp32_products.cuh
   rose/kernels/gpu/graph.cpp
   rose/kernels/gpu/graph.cu
@@ -215,6 +219,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/linear.cpp
   rose/kernels/gpu/linear.cuh
   rose/kernels/gpu/linear.h
+  rose/kernels/gpu/linear_backward.cpp
+  rose/kernels/gpu/linear_backward.cu
+  rose/kernels/gpu/linear_backward.h
   rose/kernels/gpu/linear_f32.cu
   rose/kernels/gpu/linear_general.cu
   rose/kernels/gpu/linear_library.cu
@@ -253,6 +260,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/softmax.cpp
   rose/kernels/gpu/softmax.cu
   rose/kernels/gpu/softmax.h
+  rose/kernels/gpu/stopwatch.cpp
+  rose/kernels/gpu/stopwatch.cu
+  rose/kernels/gpu/stopwatch.h
   rose/kernels/gpu/stream.cpp
   rose/kernels/gpu/stream.h
   rose/kernels/gpu/token_linear.cpp
@@ -340,8 +350,14 @@ set(ROSE_OUTPUTS
   rose/model/forward.h
   rose/model/generate.cpp
   rose/model/generate.h
+  rose/model/gpu_backward.cpp
+  rose/model/gpu_backward.h
   rose/model/gpu_forward.cpp
   rose/model/gpu_forward.h
+  rose/model/gpu_parameters.cpp
+  rose/model/gpu_parameters.h
+  rose/model/gpu_saved.cpp
+  rose/model/gpu_saved.h
   rose/model/gpu_weights.cpp
   rose/model/gpu_weights.h
   rose/model/kv_cache.cpp
@@ -433,6 +449,8 @@ set(ROSE_OUTPUTS
   rose/trainer/data/stream.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
+  rose/trainer/gpu_compute.cpp
+  rose/trainer/gpu_compute.h
   rose/trainer/gradcheck.h
   rose/trainer/objective.cpp
   rose/trainer/objective.h
@@ -469,7 +487,10 @@ set(ROSE_CHAPTER_TESTS
   2-training/01-data
   2-training/02-the-objective
   2-training/03-optimizers-and-schedules
+  2-training/04-mixed-precision
   2-training/05-the-loop
+  2-training/07-activation-memory
+  2-training/08-fused-layers
   4-kernels/01-the-gpu-and-the-roofline
   4-kernels/02-elementwise
   4-kernels/03-reduction
@@ -555,7 +576,10 @@ set(ROSE_BENCHES
   softmax
   swiglu
   tokenizer-encode
-  train-cpu-eager)
+  train-cpu-eager
+  train-deterministic-cost
+  train-gpt2-124m
+  train-qwen3-0.6b)
 set(ROSE_LINKS_attn-bwd-d128-causal-8k cuda)
 set(ROSE_LINKS_attn-bwd-d64-causal-1k cuda)
 set(ROSE_LINKS_attn-fwd-d128-causal-16k cuda)
@@ -579,6 +603,9 @@ set(ROSE_LINKS_sampling cuda)
 set(ROSE_LINKS_softmax cuda)
 set(ROSE_LINKS_swiglu cuda)
 set(ROSE_LINKS_train-cpu-eager torch)
+set(ROSE_LINKS_train-deterministic-cost torch cuda)
+set(ROSE_LINKS_train-gpt2-124m torch cuda)
+set(ROSE_LINKS_train-qwen3-0.6b torch cuda)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
 set(ROSE_LINKS_1-foundations/14-first-words torch)
@@ -586,7 +613,10 @@ set(ROSE_LINKS_1-foundations/17-the-backward-pass torch)
 set(ROSE_LINKS_1-foundations/18-a-first-training-run torch)
 set(ROSE_LINKS_2-training/02-the-objective torch)
 set(ROSE_LINKS_2-training/03-optimizers-and-schedules torch)
+set(ROSE_LINKS_2-training/04-mixed-precision torch cuda)
 set(ROSE_LINKS_2-training/05-the-loop torch)
+set(ROSE_LINKS_2-training/07-activation-memory torch cuda)
+set(ROSE_LINKS_2-training/08-fused-layers torch cuda)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
 set(ROSE_LINKS_4-kernels/02-elementwise cuda)
 set(ROSE_LINKS_4-kernels/07-softmax cuda)
@@ -635,6 +665,9 @@ set(ROSE_FILES
   bench/swiglu.cpp
   bench/tokenizer-encode.cpp
   bench/train-cpu-eager.cpp
+  bench/train-deterministic-cost.cpp
+  bench/train-gpt2-124m.cpp
+  bench/train-qwen3-0.6b.cpp
   examples/e4m3-table-example.cpp
   examples/e4m3-table-example.out
   exercises/kahan_solution.cpp
@@ -678,6 +711,7 @@ set(ROSE_FILES
   labs/rl/statistics.h
   labs/rl/verifier.h
   labs/tangle/mini.h
+  labs/training/gpu_steps.h
   outputs.cmake
   rose/app/cli.cpp
   rose/app/cli.h
@@ -853,6 +887,9 @@ set(ROSE_FILES
   rose/kernels/gpu/embedding.cpp
   rose/kernels/gpu/embedding.cu
   rose/kernels/gpu/embedding.h
+  rose/kernels/gpu/flat_step.cpp
+  rose/kernels/gpu/flat_step.cu
+  rose/kernels/gpu/flat_step.h
   rose/kernels/gpu/fp32_products.cuh
   rose/kernels/gpu/graph.cpp
   rose/kernels/gpu/graph.cu
@@ -869,6 +906,9 @@ set(ROSE_FILES
   rose/kernels/gpu/linear.cpp
   rose/kernels/gpu/linear.cuh
   rose/kernels/gpu/linear.h
+  rose/kernels/gpu/linear_backward.cpp
+  rose/kernels/gpu/linear_backward.cu
+  rose/kernels/gpu/linear_backward.h
   rose/kernels/gpu/linear_f32.cu
   rose/kernels/gpu/linear_general.cu
   rose/kernels/gpu/linear_library.cu
@@ -907,6 +947,9 @@ set(ROSE_FILES
   rose/kernels/gpu/softmax.cpp
   rose/kernels/gpu/softmax.cu
   rose/kernels/gpu/softmax.h
+  rose/kernels/gpu/stopwatch.cpp
+  rose/kernels/gpu/stopwatch.cu
+  rose/kernels/gpu/stopwatch.h
   rose/kernels/gpu/stream.cpp
   rose/kernels/gpu/stream.h
   rose/kernels/gpu/token_linear.cpp
@@ -994,8 +1037,14 @@ set(ROSE_FILES
   rose/model/forward.h
   rose/model/generate.cpp
   rose/model/generate.h
+  rose/model/gpu_backward.cpp
+  rose/model/gpu_backward.h
   rose/model/gpu_forward.cpp
   rose/model/gpu_forward.h
+  rose/model/gpu_parameters.cpp
+  rose/model/gpu_parameters.h
+  rose/model/gpu_saved.cpp
+  rose/model/gpu_saved.h
   rose/model/gpu_weights.cpp
   rose/model/gpu_weights.h
   rose/model/kv_cache.cpp
@@ -1087,6 +1136,8 @@ set(ROSE_FILES
   rose/trainer/data/stream.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
+  rose/trainer/gpu_compute.cpp
+  rose/trainer/gpu_compute.h
   rose/trainer/gradcheck.h
   rose/trainer/objective.cpp
   rose/trainer/objective.h
@@ -1122,7 +1173,10 @@ set(ROSE_FILES
   tests/2-training/01-data_test.cpp
   tests/2-training/02-the-objective_test.cpp
   tests/2-training/03-optimizers-and-schedules_test.cpp
+  tests/2-training/04-mixed-precision_test.cpp
   tests/2-training/05-the-loop_test.cpp
+  tests/2-training/07-activation-memory_test.cpp
+  tests/2-training/08-fused-layers_test.cpp
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
   tests/4-kernels/02-elementwise_test.cpp
   tests/4-kernels/03-reduction_test.cpp
