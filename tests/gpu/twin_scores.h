@@ -31,6 +31,29 @@ inline void twin_softmax(Fuzz& fuzz) {
   fuzz.expect(y, reference, bounds, "softmax");
 }
 
+inline void twin_softmax_backward(Fuzz& fuzz) {
+  const std::int64_t rows = fuzz.size(40), cols = fuzz.some(9000);
+  const DType dtype = row_type(fuzz);
+  const Input y = fuzz.input(rows, cols, dtype), dy = fuzz.input(rows, cols, dtype);
+  const Output dx = fuzz.output(rows, cols, dtype);
+  softmax_backward(y.view(), dy.view(), dx.view(), {});
+  std::vector<double> reference, bounds;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    double mean = 0, size = 0;
+    for (std::int64_t c = 0; c < cols; ++c) {
+      mean += y.at(r, c) * dy.at(r, c);
+      size += std::abs(y.at(r, c) * dy.at(r, c));
+    }
+    const double off = size * gamma(8.0 * static_cast<double>((cols + 2047) / 2048) + 12);
+    for (std::int64_t c = 0; c < cols; ++c) {
+      const double p = std::abs(y.at(r, c)), g = std::abs(dy.at(r, c) - mean);
+      reference.push_back(y.at(r, c) * (dy.at(r, c) - mean));
+      bounds.push_back(p * (off + 0x1p-22 * g));
+    }
+  }
+  fuzz.expect(dx, reference, bounds, "dx");
+}
+
 /// Log-sum-exp of a row of logits, and what fp32 in the contract's order may be off by.
 struct RowScore {
   double lse, error;

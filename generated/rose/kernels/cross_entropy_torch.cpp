@@ -71,18 +71,41 @@ std::pair<at::Tensor, at::Tensor> token_logprob(const at::Tensor& logits,
   return {logprob, lse};
 }
 
-at::Tensor softmax(const at::Tensor& x) {
-  refuse_gradient("softmax", {x});
-  const Site site(x, "x");
-  at::Tensor y = x.new_empty(x.sizes());
+// Turn rows into probabilities, and back.
+namespace {
+
+std::int64_t rows_of(const at::Tensor& x) {
+  return x.numel() / (x.dim() == 0 ? 1 : std::max<std::int64_t>(1, x.size(-1)));
+}
+
+Tensors softmax_backward(const Arrived& arrived) {
+  const at::Tensor& y = arrived.saved[0];
+  const Site site(y, "y");
+  const at::Tensor dy = site.readable(arrived.gradients[0]);
+  at::Tensor dx = y.new_empty(y.sizes());
   if (site.on_gpu()) {
-    gpu::softmax(site.matrix(x, "x"), site.matrix(y, "y"), site.stream());
+    gpu::softmax_backward(site.matrix(y, "y"), site.matrix(dy, "dy"), site.matrix(dx, "dx"),
+                          site.stream());
   } else {
-    const std::int64_t width = x.dim() == 0 ? 1 : std::max<std::int64_t>(1, x.size(-1));
-    kernels::softmax(site.floats(x, "x"), x.numel() / width, site.floats(y, "y"),
-                     core::default_pool());
+    kernels::softmax_backward(site.floats(y, "y"), site.floats(dy, "dy"), rows_of(y),
+                              site.floats(dx, "dx"), core::default_pool());
   }
-  return y;
+  return {dx};
+}
+
+}  // namespace
+
+at::Tensor softmax(const at::Tensor& x) {
+  return record("softmax", {x}, [&] {
+    const Site site(x, "x");
+    at::Tensor y = x.new_empty(x.sizes());
+    if (site.on_gpu()) {
+      gpu::softmax(site.matrix(x, "x"), site.matrix(y, "y"), site.stream());
+    } else {
+      kernels::softmax(site.floats(x, "x"), rows_of(x), site.floats(y, "y"), core::default_pool());
+    }
+    return Step{{y}, {y}, softmax_backward};
+  })[0];
 }
 
 }  // namespace rose::kernels::autograd

@@ -16,7 +16,7 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
 /// The log-probability of each target, and the log-sum-exp of each row, [R] both. No gradient.
 std::pair<at::Tensor, at::Tensor> token_logprob(const at::Tensor& logits,
                                                 const at::Tensor& targets);
-/// Each row as probabilities; f32 on a CPU, f32 or bf16 on a GPU. No gradient.
+/// Each row as probabilities; f32 on a CPU, f32, bf16 or f16 on a GPU. Saves them.
 at::Tensor softmax(const at::Tensor& x);
 
 }  // namespace rose::kernels::autograd

@@ -14,4 +14,8 @@ namespace rose::kernels {
 void softmax(std::span<const float> x, std::int64_t rows, std::span<float> y,
              core::ThreadPool& pool);
 
+/// dx[r, i] = y[r, i] (dy[r, i] - sum over j of y[r, j] dy[r, j]) for y = softmax(x); dx may be y or dy.
+void softmax_backward(std::span<const float> y, std::span<const float> dy, std::int64_t rows,
+                      std::span<float> dx, core::ThreadPool& pool);
+
 }  // namespace rose::kernels

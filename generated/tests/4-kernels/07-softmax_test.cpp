@@ -69,6 +69,39 @@ TEST(Softmax, ExampleShiftAndLimits) {
   EXPECT_NO_THROW(softmax({}, 0, {}, pool));
 }
 
+// Slopes of the probabilities, and none along a shift.
+TEST(Softmax, GoesBack) {
+  core::ThreadPool pool(1);
+  std::vector<float> dx(2);
+  softmax_backward(std::vector<float>{0.25f, 0.75f}, std::vector<float>{1, 0}, 1, dx, pool);
+  EXPECT_EQ(dx, (std::vector<float>{0.1875f, -0.1875f}));
+  constexpr std::size_t cols = 333;
+  std::vector<float> x(2 * cols), weights(2 * cols), y(2 * cols), back(2 * cols);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = std::sin(static_cast<float>(i));
+    weights[i] = std::cos(3 * static_cast<float>(i));
+  }
+  softmax(x, 2, y, pool);
+  softmax_backward(y, weights, 2, back, pool);
+  double total = 0;
+  for (std::size_t i = 0; i < cols; ++i) total += double{back[i]};
+  EXPECT_NEAR(total, 0, 1e-7);
+  // Beside a difference quotient of the weighted sum of the outputs, in double precision.
+  const auto loss = [&](std::size_t at, double by) {
+    double over = 0, sum = 0;
+    for (std::size_t i = 0; i < cols; ++i) {
+      const double e = std::exp(double{x[i]} + (i == at ? by : 0));
+      over += double{weights[i]} * e;
+      sum += e;
+    }
+    return over / sum;
+  };
+  for (const std::size_t at : {0u, 17u, 332u}) {
+    EXPECT_NEAR((loss(at, 1e-4) - loss(at, -1e-4)) / 2e-4, double{back[at]}, 1e-7) << at;
+  }
+  EXPECT_THROW(softmax_backward(y, weights, 5, back, pool), core::Error);
+}
+
 }  // namespace
 }  // namespace rose::kernels
 

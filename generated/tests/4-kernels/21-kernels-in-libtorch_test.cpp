@@ -426,6 +426,23 @@ TEST(KernelsInTorch, CrossEntropy) {
   check_cross_entropy(cpu);
 }
 
+// Softmax there and back.
+void check_softmax(const Place& place) {
+  constexpr std::int64_t r = 5, v = 130;
+  const Tensors in{normal({r, v}, 50, place) * 2};
+  const at::Tensor dy = normal({r, v}, 51, place);
+  const at::Tensor p = in[0].softmax(1), spread = in[0].amax(1, true) - in[0].amin(1, true);
+  const at::Tensor off = (spread * 4 + v + 32) * unit + 2 * place.stored();
+  const at::Tensor mean = (p * dy.abs()).sum(1, true);
+  compare([](const Tensors& t) { return autograd::softmax(t[0]); },
+          [](const Tensors& t) { return t[0].softmax(1); }, in, dy,
+          {p * off, p * (dy.abs() + mean) * (3 * off)}, place, "softmax");
+}
+
+TEST(KernelsInTorch, Softmax) {
+  check_softmax(cpu);
+}
+
 // What was saved must stay, and what has no gradient says so.
 TEST(KernelsInTorch, WhatWasSavedMustStay) {
   const at::Tensor x = normal({4, 8}, 30, cpu).to(at::kFloat),
@@ -455,8 +472,9 @@ TEST(KernelsInTorch, WhatNeedsNoGradientGetsNone) {
   y.sum().backward();  // the gradient that arrives is one number, expanded
   EXPECT_TRUE(free.grad().defined());
   EXPECT_FALSE(frozen.grad().defined());
-  EXPECT_EQ(message_of([&] { autograd::softmax(free); }),
-            "softmax has no gradient here (call it under at::NoGradGuard, or detach() its input)");
+  EXPECT_EQ(message_of([&] { autograd::token_logprob(free, at::zeros({4}, at::kInt)); }),
+            "token_logprob has no gradient here (call it under at::NoGradGuard, or detach() its "
+            "input)");
   const at::NoGradGuard off;
   EXPECT_FALSE(autograd::linear(free, frozen).requires_grad());
   EXPECT_NEAR(autograd::softmax(free).sum().item<double>(), 4.0, 1e-6);
@@ -494,6 +512,9 @@ TEST_F(GpuTorch, Attention) {
 }
 TEST_F(GpuTorch, CrossEntropy) {
   check_cross_entropy({at::kCUDA, at::kFloat});
+}
+TEST_F(GpuTorch, Softmax) {
+  check_softmax(bf16_gpu);
 }
 
 // Bits, slices and streams on a GPU.

@@ -86,6 +86,38 @@ __global__ void __launch_bounds__(numerics::row_slots)
   }
 }
 
+// Or goes back, reading the row twice.
+template <class T, bool kWide>
+__global__ void __launch_bounds__(numerics::row_slots)
+    softmax_backward_kernel(const T* y, std::int64_t y_stride, const T* dy, std::int64_t dy_stride,
+                            T* dx, std::int64_t dx_stride, std::int64_t cols) {
+  __shared__ float shared[numerics::row_slots];
+  const T *p = y + blockIdx.x * y_stride, *g = dy + blockIdx.x * dy_stride;
+  T* out = dx + blockIdx.x * dx_stride;
+  const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * group_size;
+  constexpr std::int64_t step = std::int64_t{numerics::row_slots} * group_size;
+  float sum = 0.0f;
+  for (std::int64_t col = first; col < cols; col += step) {
+    const Group<T> probability = load_group<kWide>(p + col, cols - col),
+                   slope = load_group<kWide>(g + col, cols - col);
+    ROSE_UNROLL()
+    for (int e = 0; e < group_size; ++e) {
+      if (col + e < cols) sum = fmaf(to_float(probability.at[e]), to_float(slope.at[e]), sum);
+    }
+  }
+  const float mean = fold_threads<numerics::row_slots>(sum, shared, Plus{});
+  for (std::int64_t col = first; col < cols; col += step) {
+    Group<T> probability = load_group<kWide>(p + col, cols - col);
+    const Group<T> slope = load_group<kWide>(g + col, cols - col);
+    ROSE_UNROLL()
+    for (int e = 0; e < group_size; ++e) {
+      probability.at[e] =
+          from_float<T>(to_float(probability.at[e]) * (to_float(slope.at[e]) - mean));
+    }
+    store_group<kWide>(out + col, probability, cols - col);
+  }
+}
+
 }  // namespace
 
 // Choose by type, width and access.
@@ -108,6 +140,20 @@ void launch_softmax(const Matrix& x, const Matrix& y, Stream stream) {
       });
     }
     ROSE_LAUNCH_CHECK("softmax");
+  });
+}
+
+// Launch the way back.
+void launch_softmax_backward(const Matrix& y, const Matrix& dy, const Matrix& dx, Stream stream) {
+  with_activation(y.dtype, [&]<class T>(T*) {
+    const auto launch = [&](auto kernel) {
+      kernel<<<static_cast<unsigned>(y.rows), numerics::row_slots, 0, to_cuda(stream)>>>(
+          static_cast<const T*>(y.data), y.row_stride(), static_cast<const T*>(dy.data),
+          dy.row_stride(), static_cast<T*>(dx.data), dx.row_stride(), y.cols);
+    };
+    all_wide(y, dy, dx) ? launch(softmax_backward_kernel<T, true>)
+                        : launch(softmax_backward_kernel<T, false>);
+    ROSE_LAUNCH_CHECK("softmax_backward");
   });
 }
 
