@@ -39,17 +39,22 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "labs/gpu/gpu_test.h"
 #include "rose/core/error.h"
 #include "rose/kernels/adapter_torch.h"
+#include "rose/kernels/autograd_torch.h"
 #include "rose/kernels/kv_cache_torch.h"
 #include "rose/kernels/optimizer_torch.h"
 #include "rose/kernels/packed_torch.h"
@@ -101,7 +106,7 @@ void check_packed(const Where& at) {
       const at::Tensor unpacked = autograd::unpack_weight(packed);
       constexpr double coarse = 0.09;  // half of a step of four bits
       EXPECT_LE(off(unpacked, w), format == WeightFormat::int4 ? coarse : coarse / 2);
-      const at::Tensor leaf = x.to(at.device).requires_grad_();
+      const at::Tensor leaf = x.to(at.device).clone().requires_grad_();
       const at::Tensor y = autograd::linear_packed(leaf, packed, bias.to(at.device));
       y.backward(dy.to(at.device));
       EXPECT_LE(off(y, at::linear(plain(x), plain(unpacked), plain(bias))), at.allowed);
