@@ -135,6 +135,8 @@ set(ROSE_OUTPUTS
   rose/kernels/activation_torch.h
   rose/kernels/adamw.cpp
   rose/kernels/adamw.h
+  rose/kernels/adapter_torch.cpp
+  rose/kernels/adapter_torch.h
   rose/kernels/attention.cpp
   rose/kernels/attention.h
   rose/kernels/attention_backward.cpp
@@ -274,6 +276,8 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/warpgroup.cuh
   rose/kernels/kv_cache.cpp
   rose/kernels/kv_cache.h
+  rose/kernels/kv_cache_torch.cpp
+  rose/kernels/kv_cache_torch.h
   rose/kernels/kv_view.h
   rose/kernels/lanes-inl.h
   rose/kernels/linear.cpp
@@ -294,6 +298,10 @@ set(ROSE_OUTPUTS
   rose/kernels/norm_torch.cpp
   rose/kernels/norm_torch.h
   rose/kernels/numerics.h
+  rose/kernels/optimizer_torch.cpp
+  rose/kernels/optimizer_torch.h
+  rose/kernels/packed_torch.cpp
+  rose/kernels/packed_torch.h
   rose/kernels/panel_linear.cpp
   rose/kernels/panel_linear.h
   rose/kernels/panels.cpp
@@ -308,6 +316,8 @@ set(ROSE_OUTPUTS
   rose/kernels/rows.h
   rose/kernels/sampling.cpp
   rose/kernels/sampling.h
+  rose/kernels/sampling_torch.cpp
+  rose/kernels/sampling_torch.h
   rose/kernels/softmax.cpp
   rose/kernels/softmax.h
   rose/kernels/targets.h
@@ -509,6 +519,7 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/21-kernels-in-libtorch
   4-kernels/22-optimizer-steps
   4-kernels/23-one-token-at-a-time
+  4-kernels/24-the-other-kernels-in-libtorch
   5-inference/01-what-a-token-costs
   5-inference/02-sampling
   5-inference/03-the-kv-pool
@@ -634,6 +645,7 @@ set(ROSE_LINKS_4-kernels/20-embeddings-and-rotations cuda)
 set(ROSE_LINKS_4-kernels/21-kernels-in-libtorch torch cuda)
 set(ROSE_LINKS_4-kernels/22-optimizer-steps cuda)
 set(ROSE_LINKS_4-kernels/23-one-token-at-a-time cuda)
+set(ROSE_LINKS_4-kernels/24-the-other-kernels-in-libtorch torch cuda)
 set(ROSE_LINKS_5-inference/07-the-forward-pass-on-a-gpu torch cuda)
 set(ROSE_LINKS_5-inference/08-cuda-graphs-and-overlapped-scheduling torch cuda)
 set(ROSE_LINKS_5-inference/15-the-engine torch)
@@ -822,6 +834,8 @@ set(ROSE_FILES
   rose/kernels/activation_torch.h
   rose/kernels/adamw.cpp
   rose/kernels/adamw.h
+  rose/kernels/adapter_torch.cpp
+  rose/kernels/adapter_torch.h
   rose/kernels/attention.cpp
   rose/kernels/attention.h
   rose/kernels/attention_backward.cpp
@@ -961,6 +975,8 @@ set(ROSE_FILES
   rose/kernels/gpu/warpgroup.cuh
   rose/kernels/kv_cache.cpp
   rose/kernels/kv_cache.h
+  rose/kernels/kv_cache_torch.cpp
+  rose/kernels/kv_cache_torch.h
   rose/kernels/kv_view.h
   rose/kernels/lanes-inl.h
   rose/kernels/linear.cpp
@@ -981,6 +997,10 @@ set(ROSE_FILES
   rose/kernels/norm_torch.cpp
   rose/kernels/norm_torch.h
   rose/kernels/numerics.h
+  rose/kernels/optimizer_torch.cpp
+  rose/kernels/optimizer_torch.h
+  rose/kernels/packed_torch.cpp
+  rose/kernels/packed_torch.h
   rose/kernels/panel_linear.cpp
   rose/kernels/panel_linear.h
   rose/kernels/panels.cpp
@@ -995,6 +1015,8 @@ set(ROSE_FILES
   rose/kernels/rows.h
   rose/kernels/sampling.cpp
   rose/kernels/sampling.h
+  rose/kernels/sampling_torch.cpp
+  rose/kernels/sampling_torch.h
   rose/kernels/softmax.cpp
   rose/kernels/softmax.h
   rose/kernels/targets.h
@@ -1195,6 +1217,7 @@ set(ROSE_FILES
   tests/4-kernels/21-kernels-in-libtorch_test.cpp
   tests/4-kernels/22-optimizer-steps_test.cpp
   tests/4-kernels/23-one-token-at-a-time_test.cpp
+  tests/4-kernels/24-the-other-kernels-in-libtorch_test.cpp
   tests/5-inference/01-what-a-token-costs_test.cpp
   tests/5-inference/02-sampling_test.cpp
   tests/5-inference/03-the-kv-pool_test.cpp
