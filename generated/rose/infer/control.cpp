@@ -87,14 +87,25 @@ void Control::update_weights(std::shared_ptr<const model::WeightSet> weights) {
   s.runner->set_weights(std::move(weights));
   s.scheduler.restart_all();
   s.cache.forget_all();
-  const std::uint64_t version = s.runner->weights()->version();
   for (Sequence* sequence : s.scheduler.waiting()) {
-    const Request& request = static_cast<Choice*>(sequence)->request->request;
-    sequence->root = s.cache.root(version, request.adapter, request.salt);
+    auto& choice = static_cast<Choice&>(*sequence);
+    choice.root = s.root_of(*choice.request);
+    choice.pooled.clear(), choice.pooled_to = 0;
   }
 }
 
 // Take a prefix out, put one in.
+namespace {
+
+/// What the prefixes of an adapter are known by.
+std::string adapter_key(Engine::State& state, std::string_view name) {
+  const std::scoped_lock lock(state.inbox_mutex);
+  const auto found = state.find_adapter(name);
+  return found == nullptr ? std::string() : found->key;
+}
+
+}  // namespace
+
 KvExport Control::export_prefix(std::span<const std::int32_t> tokens, std::string_view adapter,
                                 std::string_view salt) {
   Engine::State& s = *engine_->state_;
@@ -102,11 +113,12 @@ KvExport Control::export_prefix(std::span<const std::int32_t> tokens, std::strin
   s.settle();
   KvExport out{.weights_version = s.runner->weights()->version(),
                .adapter = std::string(adapter),
+               .adapter_key = adapter_key(s, adapter),
                .salt = std::string(salt),
                .page_size = s.limits.page_size,
                .page_bytes = s.runner->memory().page_bytes};
   std::vector<std::int32_t> pages;
-  s.cache.find(s.cache.root(out.weights_version, adapter, salt), tokens, pages);
+  s.cache.find(s.cache.root(out.weights_version, out.adapter_key, salt), tokens, pages);
   const auto n = pages.size() * static_cast<std::size_t>(out.page_size);
   out.tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n));
   out.bytes.resize(pages.size() * static_cast<std::size_t>(out.page_bytes));
@@ -123,7 +135,8 @@ std::int64_t Control::import_prefix(const KvExport& in) {
   const std::size_t n = in.tokens.size() / size;
   if (in.page_size != s.limits.page_size || in.page_bytes != s.runner->memory().page_bytes ||
       in.tokens.size() % size != 0 || in.bytes.size() != n * bytes ||
-      in.weights_version != s.runner->weights()->version()) {
+      in.weights_version != s.runner->weights()->version() ||
+      in.adapter_key != adapter_key(s, in.adapter)) {
     throw core::Error(
         core::Code::invalid_argument,
         fmt::format("pages of {} positions and {} bytes under weights {} do not fit pages of {} "
@@ -134,7 +147,7 @@ std::int64_t Control::import_prefix(const KvExport& in) {
   }
   std::vector<std::int32_t> pages;
   PrefixLink at =
-      s.cache.find(s.cache.root(in.weights_version, in.adapter, in.salt), in.tokens, pages);
+      s.cache.find(s.cache.root(in.weights_version, in.adapter_key, in.salt), in.tokens, pages);
   for (const std::int32_t page : pages) s.pool.share(page);
   const std::size_t known = pages.size();
   while (pages.size() < n && s.pool.available() > 0) {
@@ -146,6 +159,53 @@ std::int64_t Control::import_prefix(const KvExport& in) {
   const std::size_t all = pages.size();
   release_pages(s.pool, pages);
   return static_cast<std::int64_t>(all - known);
+}
+
+// Load adapters, and unload them.
+
+void Control::load_adapter(std::string name, std::shared_ptr<const model::Adapter> adapter) {
+  Engine::State& s = *engine_->state_;
+  const auto refuse = [&](core::Code code, std::string message) {
+    throw core::Error(code, std::move(message)).in("adapter");
+  };
+  if (name.empty() || adapter == nullptr)
+    refuse(core::Code::invalid_argument, "it needs a name and numbers");
+  const Pause pause(s);
+  s.settle();
+  s.delivery.send();
+  {
+    const std::scoped_lock lock(s.inbox_mutex);
+    if (s.adapters.contains(name))
+      refuse(core::Code::invalid_argument, fmt::format("'{}' is loaded already", name));
+  }
+  s.slots.resize(static_cast<std::size_t>(s.runner->limits().adapters));
+  const auto free = std::ranges::find_if(
+      s.slots, [](const auto& slot) { return slot == nullptr || slot.use_count() == 1; });
+  if (free == s.slots.end())
+    refuse(core::Code::resource_exhausted,
+           fmt::format("all {} slots hold adapters that are loaded or in use", s.slots.size()));
+  auto made = std::make_shared<LoadedAdapter>();
+  made->slot = static_cast<std::int32_t>(free - s.slots.begin());
+  made->key = fmt::format("{:016x}", s.runner->set_adapter(made->slot, std::move(adapter)));
+  *free = made;
+  const std::scoped_lock lock(s.inbox_mutex);
+  s.adapters.emplace(std::move(name), std::move(made));
+}
+
+void Control::unload_adapter(std::string_view name) {
+  Engine::State& s = *engine_->state_;
+  const std::scoped_lock lock(s.inbox_mutex);
+  static_cast<void>(s.find_adapter(name));  // throws when there is none
+  const auto at = s.adapters.find(name);
+  if (at != s.adapters.end()) s.adapters.erase(at);
+}
+
+std::vector<std::string> Control::adapters() const {
+  Engine::State& s = *engine_->state_;
+  const std::scoped_lock lock(s.inbox_mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, adapter] : s.adapters) names.push_back(name);
+  return names;
 }
 
 }  // namespace rose::infer

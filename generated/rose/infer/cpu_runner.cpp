@@ -15,6 +15,7 @@
 #include "rose/core/error.h"
 #include "rose/infer/choose.h"
 #include "rose/kernels/kv_cache.h"
+#include "rose/model/adapter.h"
 #include "rose/model/forward.h"
 
 namespace rose::infer {
@@ -37,13 +38,19 @@ class CpuRunner final : public Runner {
   StepOutput wait() override;
   std::shared_ptr<const model::WeightSet> weights() const override { return weights_; }
   void set_weights(std::shared_ptr<const model::WeightSet> weights) override;
+  std::uint64_t set_adapter(std::int64_t slot,
+                            std::shared_ptr<const model::Adapter> adapter) override {
+    if (adapter != nullptr) model::check_adapter(weights_->config(), *adapter);
+    adapters_.at(count(slot)) = std::move(adapter);
+    return adapters_[count(slot)] == nullptr ? 0 : model::hash(*adapters_[count(slot)]);
+  }
   void read_pages(std::span<const std::int32_t> pages, std::span<std::byte> out) const override;
   void write_pages(std::span<const std::int32_t> pages, std::span<const std::byte> in) override;
 
  private:
   struct Results {
     std::vector<std::int32_t> tokens, top_ids;
-    std::vector<float> logprobs, top_logprobs;
+    std::vector<float> logprobs, top_logprobs, hidden;
     std::int64_t stride = 0;
   };
   static constexpr std::size_t sets = 3;
@@ -58,6 +65,8 @@ class CpuRunner final : public Runner {
   std::size_t layer_page_bytes_ = 0;
   kernels::KvView view_;
   std::vector<std::int32_t> ids_;
+  std::vector<std::shared_ptr<const model::Adapter>> adapters_;  // by slot
+  std::vector<const model::Adapter*> of_rows_;
   std::vector<float> hidden_, rows_, logits_;
   std::vector<ChooseScratch> scratch_;  // one for each thread
   std::array<Results, sets> results_;
@@ -87,7 +96,17 @@ CpuRunner::CpuRunner(std::shared_ptr<const model::WeightSet> weights,
   plan_ =
       plan_pages(budget, std::move(terms), kv_page_bytes(c, options.page_size, options.kv_dtype),
                  options.page_size, options.pages > 0 ? options.pages : rows * each);
-  limits_ = {most, rows, rows, options.page_size, plan_.pages, positions, c.vocab_size, false};
+  limits_ = {.tokens = most,
+             .sequences = rows,
+             .rows = rows,
+             .page_size = options.page_size,
+             .pages = plan_.pages,
+             .positions = positions,
+             .vocab = c.vocab_size,
+             .hidden = c.hidden,
+             .adapters = options.max_loras,
+             .adapter_rank = std::numeric_limits<std::int64_t>::max()};
+  adapters_.resize(count(options.max_loras));
 
   layer_page_bytes_ = count(plan_.page_bytes / 2 / c.layers);
   for (auto& half : halves_) {
@@ -123,13 +142,22 @@ void CpuRunner::launch(const StepInput& step) {
   kernels::kv_copy_pages(view, step.copies);
   const auto width = count(weights_->config().hidden);
   const std::span<float> hidden = std::span(hidden_).first(ids_.size() * width);
-  model::forward(*weights_, {ids_, step.positions, step.row_offsets}, &view, nullptr, workspace_,
-                 hidden);
-  for (std::size_t r = 0; r < step.logit_tokens.size(); ++r) {
-    const auto from = hidden.subspan(count(step.logit_tokens[r]) * width, width);
-    std::ranges::copy(from, rows_.begin() + static_cast<std::ptrdiff_t>(r * width));
-  }
-  choose_rows(step, results_[launched_ % sets]);
+  of_rows_.clear();
+  for (const std::int32_t slot : step.adapters)
+    of_rows_.push_back(slot < 0 ? nullptr : adapters_.at(count(slot)).get());
+  model::forward(*weights_, {ids_, step.positions, step.row_offsets, of_rows_}, &view, nullptr,
+                 workspace_, hidden);
+  const auto gather = [&](std::span<const std::int32_t> tokens, std::vector<float>& to) {
+    for (std::size_t r = 0; r < tokens.size(); ++r) {
+      const auto from = hidden.subspan(count(tokens[r]) * width, width);
+      std::ranges::copy(from, to.begin() + static_cast<std::ptrdiff_t>(r * width));
+    }
+  };
+  gather(step.logit_tokens, rows_);
+  Results& results = results_[launched_ % sets];
+  results.hidden.resize(step.hidden_tokens.size() * width);
+  gather(step.hidden_tokens, results.hidden);
+  choose_rows(step, results);
   ++launched_;
 }
 
@@ -165,7 +193,7 @@ void CpuRunner::choose_rows(const StepInput& step, Results& out) {
 
 StepOutput CpuRunner::wait() {
   const Results& r = results_[waited_++ % sets];
-  return {r.tokens, r.logprobs, r.top_ids, r.top_logprobs, r.stride};
+  return {r.tokens, r.logprobs, r.top_ids, r.top_logprobs, r.stride, r.hidden};
 }
 
 // Exchange weights, and pages as bytes.

@@ -16,8 +16,9 @@ struct CpuRunnerOptions {
   std::int64_t positions = 0;       ///< the longest sequence; 0: what the model allows
   int page_size = 16;
   kernels::DType kv_dtype = kernels::DType::f32;
-  std::int64_t pages = 0;   ///< usable ones; 0: for max_sequences of full length, or what fits
-  std::int64_t budget = 0;  ///< bytes in all; 0: half of the machine's memory
+  std::int64_t pages = 0;       ///< usable ones; 0: for max_sequences of full length, or what fits
+  std::int64_t budget = 0;      ///< bytes in all; 0: half of the machine's memory
+  std::int64_t max_loras = 64;  ///< adapters at once; of any rank
   bool poison = false;  ///< fill the pages with NaN, to see that none is read before it is written
 };
 

@@ -56,13 +56,10 @@ void Delivery::prompt_token(Listener& to, const TokenRecord& token,
   append(to, 0, token, top_ids, top_logprobs).of_prompt = true;
 }
 
-void Delivery::finish(Listener& to, int choice, Finish finish, std::int64_t cached,
-                      std::shared_ptr<const core::Error> error, std::shared_ptr<void> last) {
-  Record& record = append(to, choice, {.cached = cached}, {}, {});
+void Delivery::finish(Listener& to, int choice, EndRecord end) {
+  Record& record = append(to, choice, {.cached = end.cached}, {}, {});
   record.ends = true;
-  record.finish = finish;
-  record.error = std::move(error);
-  record.last = std::move(last);
+  record.end = std::move(end);
 }
 
 // Take what was sent, in order.
@@ -116,8 +113,9 @@ void Delivery::deliver(const Record& record, const Batch& batch) {
   Delta delta;
   if (record.ends) {
     if (answer.stream) delta = answer.stream->finish();
-    event.finish = record.finish;
-    event.error = record.error.get();
+    event.finish = record.end.finish;
+    event.error = record.end.error.get();
+    if (record.end.embedding != nullptr) event.embedding = *record.end.embedding;
   } else {
     event.tokens = {&record.token.token, 1};
     event.of_prompt = record.of_prompt;

@@ -44,6 +44,15 @@ struct TokenRecord {
   std::int64_t cached = 0;
 };
 
+/// How a choice ended.
+struct EndRecord {
+  Finish finish = Finish::stop;
+  std::int64_t cached = 0;
+  std::shared_ptr<const core::Error> error{};
+  std::shared_ptr<const std::vector<float>> embedding{};
+  std::shared_ptr<void> last{};  ///< keeps the request alive until its last event
+};
+
 class Delivery {
  public:
   /// Told, on the delivery's thread, that an answer has ended there: a stop string, or a callback that threw (choice -1: all).
@@ -58,8 +67,7 @@ class Delivery {
              std::span<const std::int32_t> top_ids, std::span<const float> top_logprobs);
   void prompt_token(Listener& to, const TokenRecord& token, std::span<const std::int32_t> top_ids,
                     std::span<const float> top_logprobs);
-  void finish(Listener& to, int choice, Finish finish, std::int64_t cached,
-              std::shared_ptr<const core::Error> error, std::shared_ptr<void> last);
+  void finish(Listener& to, int choice, EndRecord end);
   void send();
 
   void flush();  ///< any thread but the delivery's
@@ -72,9 +80,7 @@ class Delivery {
     bool of_prompt = false, ends = false;
     TokenRecord token;
     std::size_t top_begin = 0, top_count = 0;
-    Finish finish = Finish::stop;
-    std::shared_ptr<const core::Error> error;
-    std::shared_ptr<void> last;  ///< keeps the request alive until its last event
+    EndRecord end;
   };
   struct Batch {
     std::vector<Record> records;

@@ -69,6 +69,16 @@ Engine::~Engine() {
   flush();
 }
 
+std::shared_ptr<const LoadedAdapter> Engine::State::find_adapter(std::string_view name) const {
+  if (name.empty()) return nullptr;
+  const auto at = adapters.find(name);
+  if (at == adapters.end()) {
+    throw core::Error(core::Code::not_found, fmt::format("no adapter '{}' is loaded", name))
+        .in("adapter");
+  }
+  return at->second;
+}
+
 // Refuse what cannot be answered.
 void Engine::State::refuse_unanswerable(const Request& request) const {
   using core::Code;
@@ -106,8 +116,6 @@ void Engine::State::refuse_unanswerable(const Request& request) const {
   if (request.sampling.max_tokens < 1)
     refuse(Code::invalid_argument, fmt::format("{} is not at least 1", request.sampling.max_tokens),
            "max_tokens");
-  if (!request.adapter.empty())
-    refuse(Code::unsupported, "adapters are not implemented", "adapter");
   if (!scheduler.fits(length + (request.sampling.max_tokens > 1 ? 1 : 0))) {
     refuse(Code::resource_exhausted,
            fmt::format("{} tokens need more keys and values than the {} pages hold", length,
@@ -117,10 +125,12 @@ void Engine::State::refuse_unanswerable(const Request& request) const {
 }
 
 // Accept, or refuse; cancel.
-std::shared_ptr<Active> Engine::State::accept(Request request, std::uint64_t number) {
+std::shared_ptr<Active> Engine::State::accept(Request request, std::uint64_t number,
+                                              std::shared_ptr<const LoadedAdapter> adapter) {
   auto made = std::make_shared<Active>();
   made->handle = number;
   made->request = std::move(request);
+  made->adapter = std::move(adapter);
   Sampling& s = made->request.sampling;
   if (!s.seed) s.seed = options.seed + number;
   made->sampling = std::make_shared<const Sampling>(s);
@@ -137,7 +147,9 @@ std::shared_ptr<Active> Engine::State::accept(Request request, std::uint64_t num
     choice->pages.reserve(static_cast<std::size_t>(limit / limits.page_size + 2));
     choice->lockstep = choice->sampler.needs_history() || options.drafter != nullptr;
     choice->prompt_logits = s.prompt_logprobs >= 0 && i == 0;
-    choice->cacheable = options.prefix_caching && s.prompt_logprobs < 0;
+    const auto& pooling = made->request.pooling;
+    choice->cacheable = options.prefix_caching && s.prompt_logprobs < 0 &&
+                        !(pooling && pooling->kind == Pooling::Kind::mean);
     made->choices.push_back(std::move(choice));
   }
   Choice& first = *made->choices.front();
@@ -150,10 +162,13 @@ std::shared_ptr<Active> Engine::State::accept(Request request, std::uint64_t num
 
 Engine::Handle Engine::submit(Request request) {
   State& s = *state_;
+  if (request.pooling) request.sampling = {.temperature = 0.0f, .max_tokens = 1};
   s.refuse_unanswerable(request);
   std::uint64_t number = 0;
+  std::shared_ptr<const LoadedAdapter> adapter;
   {
     const std::scoped_lock lock(s.inbox_mutex);
+    adapter = s.find_adapter(request.adapter);
     if (s.draining)
       throw core::Error(core::Code::resource_exhausted, "the engine is being drained").in("engine");
     if (s.in_queue >= s.options.max_waiting)
@@ -163,7 +178,7 @@ Engine::Handle Engine::submit(Request request) {
     number = ++s.submitted;
     ++s.in_queue;
   }
-  auto made = s.accept(std::move(request), number);
+  auto made = s.accept(std::move(request), number, std::move(adapter));
   const std::scoped_lock lock(s.inbox_mutex);
   s.inbox.push_back({std::move(made), number, -1, Finish::cancelled});
   s.inbox_filled.notify_one();

@@ -56,7 +56,7 @@ struct Statistics {
 /// A beginning of a text with its keys and values, to be moved to another engine with the same model.
 struct KvExport {
   std::uint64_t weights_version = 0;
-  std::string adapter, salt;
+  std::string adapter, adapter_key, salt;  ///< the key stands for the adapter's contents
   int page_size = 0;
   std::int64_t page_bytes = 0;
   std::vector<std::int32_t> tokens{};  ///< whole pages of them
@@ -87,6 +87,13 @@ class Control {
                          std::string_view salt = {});
   /// Returns how many pages are known now that were not. Throws core::Error for another model, layout or version.
   std::int64_t import_prefix(const KvExport& prefix);
+
+  /// Requests may name the adapter from now on. Throws core::Error: invalid_argument for one of another model or a name that is taken,
+  /// out_of_range for too great a rank, resource_exhausted when no slot is free.
+  void load_adapter(std::string name, std::shared_ptr<const model::Adapter> adapter);
+  /// Nobody finds it any more; requests that have it finish with it. Throws core::Error (not_found).
+  void unload_adapter(std::string_view name);
+  std::vector<std::string> adapters() const;  ///< sorted
 
  private:
   Engine* engine_;

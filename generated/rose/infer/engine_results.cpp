@@ -17,7 +17,7 @@ void Engine::State::complete() {
   in_flight.erase(in_flight.begin());
   scheduler.complete(done.rows);
   for (std::size_t r = 0; r < done.rows.size(); ++r)
-    take_row(done.rows[r], done.first_logit[r], out, done.weights_version);
+    take_row(done.rows[r], done.first_logit[r], done.first_hidden[r], out, done.weights_version);
   spare.push_back(std::move(done));
 }
 
@@ -25,10 +25,11 @@ void Engine::State::settle() {
   while (!in_flight.empty()) complete();
 }
 
-void Engine::State::take_row(const PlannedRow& row, std::int32_t logit, const StepOutput& out,
-                             std::uint64_t version) {
+void Engine::State::take_row(const PlannedRow& row, std::int32_t logit, std::int32_t hidden,
+                             const StepOutput& out, std::uint64_t version) {
   auto& choice = static_cast<Choice&>(*row.sequence);
   if (choice.done) return;  // cancelled, or its end was known only after the next step had begun
+  if (choice.request->request.pooling) return take_hidden(choice, row, hidden, out);
   take_prompt(choice, row, logit, out, version);
   if (row.choices == 0) return;
   logit += row.logits - row.choices;
@@ -118,7 +119,8 @@ void Engine::State::take_prompt(Choice& c, const PlannedRow& row, std::int32_t l
 }
 
 // End a choice, a request, everything.
-void Engine::State::end(Choice& c, Finish finish, std::shared_ptr<const core::Error> error) {
+void Engine::State::end(Choice& c, Finish finish, std::shared_ptr<const core::Error> error,
+                        std::shared_ptr<const std::vector<float>> embedding) {
   if (c.done) return;
   c.done = true;
   scheduler.remove(c);
@@ -136,7 +138,12 @@ void Engine::State::end(Choice& c, Finish finish, std::shared_ptr<const core::Er
     leaving.push_back(std::move(at->second));
     active.erase(at);
   }
-  delivery.finish(request.listener, c.index, finish, c.found, std::move(error), std::move(last));
+  delivery.finish(request.listener, c.index,
+                  {.finish = finish,
+                   .cached = c.found,
+                   .error = std::move(error),
+                   .embedding = std::move(embedding),
+                   .last = std::move(last)});
 }
 
 void Engine::State::end_all(Active& request, Finish finish,

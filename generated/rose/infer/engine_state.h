@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -24,16 +26,25 @@ struct Choice : Sequence {
   Active* request;
   int index;
   RequestSampler sampler;
+  std::vector<double> pooled{};  ///< sums over hidden states,
+  std::int64_t pooled_to = 0;    ///< of the tokens before this one
   bool done = false;
   std::int64_t told = 0;          ///< the last position of the prompt that was reported
   std::uint64_t last_launch = 0;  ///< the launch that chose its newest token,
   std::int32_t last_row = 0;      ///< and the row of logits there
 };
 
+/// An adapter in a slot of the runner. A request holds it while it runs.
+struct LoadedAdapter {
+  std::int32_t slot = 0;
+  std::string key;  ///< of prefixes that were computed with it
+};
+
 /// A request that has been accepted.
 struct Active {
   Engine::Handle handle = 0;
   Request request;
+  std::shared_ptr<const LoadedAdapter> adapter;  ///< null: the model as it is
   std::shared_ptr<const Sampling> sampling;
   std::vector<std::unique_ptr<Choice>> choices;
   std::size_t open = 0;  ///< choices that are not done
@@ -43,15 +54,18 @@ struct Active {
 // A step on its way.
 struct Launch {
   std::vector<PlannedRow> rows;
-  std::vector<std::int32_t> first_logit;  ///< of each row
+  std::vector<std::int32_t> first_logit, first_hidden;  ///< of each row
   std::uint64_t weights_version = 0;
 };
 
 struct Engine::State {
   State(std::unique_ptr<Runner> r, const EngineOptions& o, std::optional<text::Tokenizer> t);
   // What a step consists of.
-  std::shared_ptr<Active> accept(Request request, std::uint64_t number);
+  std::shared_ptr<Active> accept(Request request, std::uint64_t number,
+                                 std::shared_ptr<const LoadedAdapter> adapter);
   void refuse_unanswerable(const Request& request) const;
+  std::shared_ptr<const LoadedAdapter> find_adapter(std::string_view name) const;  ///< inbox locked
+  PrefixLink root_of(const Active& request);
   bool step();
   void take_mail();
   void guess();
@@ -59,15 +73,19 @@ struct Engine::State {
   void build(Launch& launch);
   void add_row(const PlannedRow& row, Launch& launch);
   void add_logits(const PlannedRow& row, std::int32_t begin);
+  void add_hidden(const PlannedRow& row, std::int32_t begin);
   void complete();
-  void take_row(const PlannedRow& row, std::int32_t logit, const StepOutput& out,
-                std::uint64_t version);
+  void take_row(const PlannedRow& row, std::int32_t logit, std::int32_t hidden,
+                const StepOutput& out, std::uint64_t version);
+  void take_hidden(Choice& choice, const PlannedRow& row, std::int32_t hidden,
+                   const StepOutput& out);
   void take_prompt(Choice& choice, const PlannedRow& row, std::int32_t logit, const StepOutput& out,
                    std::uint64_t version);
   void take_tokens(Choice& choice, std::span<const std::int32_t> chosen, std::int32_t logit,
                    const StepOutput& out, std::uint64_t version);
   std::optional<Finish> reason(const Choice& choice, std::int32_t token, std::int64_t length) const;
-  void end(Choice& choice, Finish finish, std::shared_ptr<const core::Error> error = nullptr);
+  void end(Choice& choice, Finish finish, std::shared_ptr<const core::Error> error = nullptr,
+           std::shared_ptr<const std::vector<float>> embedding = nullptr);
   void end_all(Active& request, Finish finish, const std::shared_ptr<const core::Error>& error);
   void fail_engine(const std::exception& error);
   void settle();  ///< completes every step in flight
@@ -95,6 +113,7 @@ struct Engine::State {
   std::uint64_t submitted = 0;
   std::size_t in_queue = 0;  ///< submitted and not yet running, as far as the inbox knows
   bool draining = false, stopping = false;
+  std::map<std::string, std::shared_ptr<const LoadedAdapter>, std::less<>> adapters;
   std::atomic<bool> failed{false};
 
   std::mutex step_mutex;         ///< held by a step, and by control between steps
@@ -108,7 +127,9 @@ struct Engine::State {
       in_flight;  ///< the oldest first; two at most, so a deque's blocks would only cost
   std::vector<Launch> spare;
   std::vector<kernels::KvPageCopy> copies;
-  std::vector<std::int32_t> ids, positions, offsets, table, logit_tokens;
+  std::vector<std::shared_ptr<const LoadedAdapter>> slots;  ///< of the runner; null: empty
+  std::vector<std::int32_t> ids, positions, offsets, table, logit_tokens, row_adapters,
+      hidden_tokens;
   std::vector<RowSampling> sampling;
   Statistics statistics;
   Delivery delivery;

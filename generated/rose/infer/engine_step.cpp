@@ -67,8 +67,7 @@ void Engine::State::take_mail() {
       Active& request = *m.submit;
       for (const auto& choice : request.choices) choice->number = numbers++;
       Choice& first = *request.choices.front();
-      first.root =
-          cache.root(runner->weights()->version(), request.request.adapter, request.request.salt);
+      first.root = root_of(request);
       active.emplace(request.handle, std::move(m.submit));
       scheduler.add(first);
       continue;
@@ -124,7 +123,8 @@ bool Engine::State::launch() {
   const auto start = Clock::now();
   const auto rows = static_cast<std::int64_t>(plan.rows.size());
   const std::int64_t stride = rows > 0 ? static_cast<std::int64_t>(table.size()) / rows : 0;
-  runner->launch({ids, positions, offsets, table, stride, copies, logit_tokens, sampling});
+  runner->launch({ids, positions, offsets, table, stride, copies, logit_tokens, sampling,
+                  row_adapters, hidden_tokens});
   statistics.runner_seconds += since(start);
   ++launches, ++statistics.steps;
   in_flight.push_back(std::move(next));
@@ -143,20 +143,43 @@ void Engine::State::guess() {
 }
 
 // Pack the rows.
+namespace {
+
+/// Rows with one adapter become neighbours, those without any the first. `slots` stays empty when no row has one.
+void sort_by_adapter(std::vector<PlannedRow>& rows, std::vector<std::int32_t>& slots) {
+  const auto slot = [](const PlannedRow& row) {
+    const auto& adapter = static_cast<const Choice&>(*row.sequence).request->adapter;
+    return adapter == nullptr ? -1 : adapter->slot;
+  };
+  if (std::ranges::all_of(rows, [&](const PlannedRow& row) { return slot(row) < 0; })) return;
+  std::ranges::stable_sort(rows, {}, slot);
+  for (const PlannedRow& row : rows) slots.push_back(slot(row));
+}
+
+}  // namespace
+
 void Engine::State::build(Launch& next) {
   ids.clear(), positions.clear(), logit_tokens.clear(), sampling.clear(), next.first_logit.clear();
+  hidden_tokens.clear(), next.first_hidden.clear(), row_adapters.clear();
   offsets.assign(1, 0);
   next.rows.assign(plan.rows.begin(), plan.rows.end());
+  sort_by_adapter(next.rows, row_adapters);
   next.weights_version = runner->weights()->version();
   std::size_t stride = 1;
   for (const PlannedRow& row : plan.rows) stride = std::max(stride, row.sequence->pages.size());
   table.assign(stride * plan.rows.size(), 0);
   auto to = table.begin();
-  for (const PlannedRow& row : plan.rows) {
+  for (const PlannedRow& row : next.rows) {
     std::ranges::copy(row.sequence->pages, to);
     to += static_cast<std::ptrdiff_t>(stride);
     add_row(row, next);
   }
+}
+
+PrefixLink Engine::State::root_of(const Active& request) {
+  return cache.root(runner->weights()->version(),
+                    request.adapter == nullptr ? std::string_view() : request.adapter->key,
+                    request.request.salt);
 }
 
 void Engine::State::add_row(const PlannedRow& row, Launch& next) {
@@ -181,7 +204,9 @@ void Engine::State::add_row(const PlannedRow& row, Launch& next) {
   }
   offsets.push_back(static_cast<std::int32_t>(ids.size()));
   next.first_logit.push_back(static_cast<std::int32_t>(logit_tokens.size()));
+  next.first_hidden.push_back(static_cast<std::int32_t>(hidden_tokens.size()));
   add_logits(row, begin);
+  if (choice.request->request.pooling) add_hidden(row, begin);
   statistics.drafted += row.drafts;
   if (row.first < choice.prompt || row.count > 1 + row.drafts)
     statistics.prompt_tokens += row.count;

@@ -11,17 +11,20 @@
 #include <map>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "rose/core/error.h"
 #include "rose/core/log.h"
 #include "rose/infer/choose.h"
 #include "rose/kernels/gpu/cross_entropy.h"
+#include "rose/kernels/gpu/embedding.h"
 #include "rose/kernels/gpu/graph.h"
 #include "rose/kernels/gpu/instruments.h"
 #include "rose/kernels/gpu/kv_cache.h"
 #include "rose/kernels/gpu/sampling.h"
 #include "rose/kernels/gpu/tokens.h"
+#include "rose/model/gpu_adapters.h"
 #include "rose/model/gpu_forward.h"
 
 namespace rose::infer {
@@ -69,9 +72,9 @@ std::size_t lines(std::size_t bytes) {
 
 /// Offsets from the beginning of a step's upload, for t tokens and r choices; the plan's words follow at `bytes`.
 struct InputLayout {
-  std::size_t ids, positions, places, rows, params, bytes;
+  std::size_t ids, positions, places, rows, params, adapters, bytes;
 
-  InputLayout(std::int64_t t, std::int64_t r) {
+  InputLayout(std::int64_t t, std::int64_t r, std::int64_t offsets_of_adapters) {
     std::size_t used = 0;
     const auto take = [&](std::int64_t n, std::size_t each) {
       constexpr std::size_t unit = 16;
@@ -84,10 +87,11 @@ struct InputLayout {
     places = take(t, sizeof(kernels::KvPlace));
     rows = take(r, sizeof(std::int32_t));
     params = take(r, sizeof(kernels::SamplingParams));
+    adapters = take(offsets_of_adapters, sizeof(std::int32_t));
     bytes = lines(used);
     const std::size_t shift = bytes - used;  // the end is fixed, and lines begin at its multiples
     const std::size_t whole = shift / 16 * 16;
-    for (std::size_t* at : {&ids, &positions, &places, &rows, &params}) *at += whole;
+    for (std::size_t* at : {&ids, &positions, &places, &rows, &params, &adapters}) *at += whole;
   }
 };
 
@@ -131,14 +135,15 @@ class Lists {
 
 /// The host's memory for one step in flight.
 struct Slot {
-  gpu::HostBuffer input, lists, output, rows;
+  gpu::HostBuffer input, lists, output, rows, hidden;
   gpu::Event done;
   std::int64_t choices = 0, top = 0;
   bool raw = false, given = false;
   std::vector<RowSampling> sampling;
   std::vector<std::int64_t> on_host;  // choices whose alternatives the host works out
   std::vector<std::int32_t> tokens, top_ids;
-  std::vector<float> logprobs, top_logprobs;
+  std::vector<float> logprobs, top_logprobs, hidden_states;
+  std::vector<std::int32_t> hidden_tokens;
 };
 
 /// Offsets in a slot's output.
@@ -177,7 +182,10 @@ class GpuRunner final : public Runner {
                             ? config_.max_positions
                             : std::min(options_.positions, config_.max_positions);
     limits_.vocab = config_.vocab_size;
+    limits_.hidden = config_.hidden;
     limits_.asynchronous = true;
+    limits_.adapters = options_.max_loras;
+    limits_.adapter_rank = options_.max_lora_rank;
     stride_ = (limits_.positions + limits_.page_size - 1) / limits_.page_size;
     sizes_ = graph_sizes(limits_.sequences);
     kinds_ = graph_splits(limits_.positions);
@@ -195,9 +203,10 @@ class GpuRunner final : public Runner {
     words_bytes_ = least_words;  // for batches of prompts
     attention_bytes_ = 2 * least_words;
     for (const std::int64_t splits : kinds_) reserve_plan(limits_.sequences, splits);
-    input_bytes_ = InputLayout(limits_.tokens, limits_.rows).bytes;
+    input_bytes_ = layout(limits_.tokens, limits_.rows).bytes;
     const auto row = static_cast<std::int64_t>(sizeof(float)) * limits_.rows;
-    const auto graphs = static_cast<std::int64_t>(sizes_.size() * kinds_.size());
+    const auto graphs =
+        static_cast<std::int64_t>(sizes_.size() * kinds_.size()) * (options_.max_loras > 0 ? 2 : 1);
     constexpr std::int64_t graph_bytes = std::int64_t{3} << 19;  // of one recording, as measured
     const auto signed_size = [](std::size_t n) { return static_cast<std::int64_t>(n); };
     const gpu::DeviceMemory device = gpu::device_memory();
@@ -211,12 +220,18 @@ class GpuRunner final : public Runner {
           signed_size(model::GpuWorkspace::bytes(config_, limits_.tokens, limits_.rows))},
          {fmt::format("logits of {} rows, twice", limits_.rows), 2 * row * limits_.vocab},
          {"attention's partial sums", signed_size(attention_bytes_)},
+         {fmt::format("{} adapters of rank {}", options_.max_loras, options_.max_lora_rank),
+          signed_size(model::GpuAdapters::bytes(config_, options_.max_loras, options_.max_lora_rank,
+                                                limits_.tokens))},
          {"inputs, outputs and page table",
           signed_size(2 * input_bytes_) + 4 * limits_.sequences * stride_ + 64 * row},
          {fmt::format("{} recorded steps", graphs), graphs * graph_bytes}},
         kv_page_bytes(config_, limits_.page_size, DType::bf16), limits_.page_size, options_.pages);
     limits_.pages = memory_.pages;
     device_ = std::make_unique<model::GpuWeights>(*weights_);
+    if (options_.max_loras > 0)
+      adapters_ = std::make_unique<model::GpuAdapters>(config_, options_.max_loras,
+                                                       options_.max_lora_rank, limits_.tokens);
     workspace_ = std::make_unique<model::GpuWorkspace>(config_, limits_.tokens, limits_.rows,
                                                        options_.measured);
     const std::size_t half = count(memory_.page_bytes / 2 * limits_.pages);
@@ -280,6 +295,7 @@ class GpuRunner final : public Runner {
     Slot& slot = slots_[count(launches_ % 2)];
     slot.choices = choices;
     slot.sampling.assign(step.sampling.begin(), step.sampling.end());
+    slot.hidden_tokens.assign(step.hidden_tokens.begin(), step.hidden_tokens.end());
     prepare_lists(slot, step, sequences);
     const std::vector<std::int32_t> lengths = key_lengths(step);
     const Recording* const recording = recording_for(step, lengths);
@@ -287,7 +303,7 @@ class GpuRunner final : public Runner {
       const gpu::AttentionPlan plan = decode_plan(lengths, recording->size, recording->splits);
       fill_input(slot, step, recording->size, recording->size, plan);
       recording->graph.launch(stream_.get());
-      choose_tokens(slot, InputLayout(recording->size, recording->size));
+      choose_tokens(slot, layout(recording->size, recording->size));
     } else if (tokens > 0) {
       launch_kernels(slot, step, lengths);
     }
@@ -324,11 +340,23 @@ class GpuRunner final : public Runner {
       std::copy_n(logprobs, row.logprobs, slot.top_logprobs.begin() + i * top);
     }
     work_out_on_host(slot, top);
+    read_hidden(slot);
     return {.tokens = slot.tokens,
             .logprobs = slot.logprobs,
             .top_ids = slot.top_ids,
             .top_logprobs = slot.top_logprobs,
-            .top_stride = top};
+            .top_stride = top,
+            .hidden = slot.hidden_states};
+  }
+
+  void read_hidden(Slot& slot) const {
+    const std::size_t c = count(config_.hidden);
+    slot.hidden_states.clear();
+    for (const std::int32_t token : slot.hidden_tokens) {
+      const auto* const row =
+          slot.hidden.as<kernels::bf16>() + count(token - slot.hidden_tokens.front()) * c;
+      for (std::size_t i = 0; i < c; ++i) slot.hidden_states.push_back(kernels::to_float(row[i]));
+    }
   }
 
   void work_out_on_host(Slot& slot, std::int64_t top) {
@@ -351,6 +379,16 @@ class GpuRunner final : public Runner {
     must_be_idle("set_weights");
     device_->assign(*weights);
     weights_ = std::move(weights);
+  }
+
+  std::uint64_t set_adapter(std::int64_t slot,
+                            std::shared_ptr<const model::Adapter> adapter) override {
+    must_be_idle("set_adapter");
+    if (adapters_ == nullptr)
+      throw core::Error(core::Code::unsupported, "this runner was made without room for adapters")
+          .in("max_loras");
+    adapters_->set(slot, adapter.get());
+    return adapter == nullptr ? 0 : model::hash(*adapter);
   }
 
   void read_pages(std::span<const std::int32_t> pages, std::span<std::byte> out) const override {
@@ -415,7 +453,7 @@ class GpuRunner final : public Runner {
 
   void fill_input(Slot& slot, const StepInput& step, std::int64_t tokens, std::int64_t choices,
                   const gpu::AttentionPlan& plan) {
-    const InputLayout at(tokens, choices);
+    const InputLayout at = layout(tokens, choices);
     if (plan.words.size() * sizeof(std::int32_t) > words_bytes_) {
       throw core::Error(core::Code::resource_exhausted, "the plan of attention is too long")
           .in("step");
@@ -441,10 +479,21 @@ class GpuRunner final : public Runner {
               static_cast<std::int32_t>(step.logit_tokens.size()));
     for (std::size_t r = 0; r < step.sampling.size(); ++r) params[r] = step.sampling[r].params;
     std::fill(params + step.sampling.size(), params + choices, kernels::SamplingParams{});
+    fill_adapters(slot.input.as<std::int32_t>(at.adapters), step);
     const std::size_t words = plan.words.size() * sizeof(std::int32_t);
     std::memcpy(slot.input.data() + at.bytes, plan.words.data(), words);
     gpu::copy_to_device(input_.as<std::byte>() + input_bytes_ - at.bytes, slot.input.data(),
                         at.bytes + words, stream_.get());
+  }
+
+  /// Rows are sorted by slot: the tokens of slot i are offsets[i] to offsets[i + 1].
+  void fill_adapters(std::int32_t* offsets, const StepInput& step) const {
+    std::size_t s = 0;
+    for (std::int64_t slot = 0; slot <= (options_.max_loras > 0 ? options_.max_loras : -1);
+         ++slot) {
+      while (s < step.adapters.size() && step.adapters[s] < slot) ++s;
+      offsets[slot] = step.adapters.empty() ? 0 : step.row_offsets[s];
+    }
   }
 
   // Send copies of pages, changed entries of the table, and adjustments.
@@ -481,6 +530,17 @@ class GpuRunner final : public Runner {
     std::int64_t size, splits;
     gpu::Graph graph;
   };
+  /// How a pass differs from one over plain rows.
+  struct Kind {
+    bool all = false;      ///< every token is followed by a choice: no rows are picked out
+    bool adapted = false;  ///< some rows have adapters
+    bool hidden = false;   ///< somebody wants hidden states
+  };
+  using RecordingKey = std::tuple<std::int64_t, std::int64_t, bool>;  // size, splits, adapted
+
+  InputLayout layout(std::int64_t tokens, std::int64_t choices) const {
+    return {tokens, choices, options_.max_loras > 0 ? options_.max_loras + 1 : 0};
+  }
 
   /// One token for each of `size` sequences, the last ones empty; work items for pasts of up to `splits` splits.
   gpu::AttentionPlan decode_plan(std::vector<std::int32_t> lengths, std::int64_t size,
@@ -500,9 +560,9 @@ class GpuRunner final : public Runner {
     return input_.as<std::byte>() + input_bytes_ - at.bytes;
   }
 
-  /// In a decoding step every token is followed by a choice: then `all`, and no rows are picked out.
-  void pass(std::int64_t tokens, std::int64_t choices, const gpu::AttentionPlan& plan, bool all) {
-    const InputLayout at(tokens, choices);
+  void pass(std::int64_t tokens, std::int64_t choices, const gpu::AttentionPlan& plan,
+            const Kind& kind) {
+    const InputLayout at = layout(tokens, choices);
     const std::byte* const base = device_input(at);
     const gpu::Stream s = stream_.get();
     const auto ints = [&](std::size_t offset) {
@@ -514,13 +574,21 @@ class GpuRunner final : public Runner {
         .ids = ids_.as<std::int32_t>(),
         .positions = ints(at.positions),
         .places = reinterpret_cast<const kernels::KvPlace*>(base + at.places),
-        .logit_tokens = all ? nullptr : ints(at.rows),
+        .logit_tokens = kind.all || kind.hidden ? nullptr : ints(at.rows),
         .plan = &plan,
         .attention = {input_.as<std::byte>() + input_bytes_, attention_bytes_},
         .kv = &view_,
-        .fault = reinterpret_cast<std::int32_t*>(results_.as<std::byte>())};
+        .fault = reinterpret_cast<std::int32_t*>(results_.as<std::byte>()),
+        .adapters = kind.adapted ? adapters_.get() : nullptr,
+        .adapter_offsets = ints(at.adapters)};
     const Matrix hidden{hidden_.data(), DType::bf16, choices, config_.hidden};
-    model::forward(*device_, batch, *workspace_, hidden, s);
+    if (kind.hidden) {  // of all tokens, where the norms wrote before
+      const Matrix every{workspace_->normed, DType::bf16, tokens, config_.hidden};
+      model::forward(*device_, batch, *workspace_, every, s);
+      if (choices > 0) gpu::embedding(ints(at.rows), every, hidden, s);
+    } else {
+      model::forward(*device_, batch, *workspace_, hidden, s);
+    }
     if (choices > 0) model::logits(*device_, hidden, *workspace_, logits(logits_, choices), s);
   }
 
@@ -541,8 +609,24 @@ class GpuRunner final : public Runner {
       plan = gpu::plan_attention(shape, offsets, keys, {.path = gpu::AttentionPath::rows});
     }
     fill_input(slot, step, padded, slot.choices, plan);
-    pass(padded, slot.choices, plan, false);
-    choose_tokens(slot, InputLayout(padded, slot.choices));
+    pass(padded, slot.choices, plan,
+         {.adapted = has_adapters(step), .hidden = !slot.hidden_tokens.empty()});
+    bring_hidden(slot);
+    choose_tokens(slot, layout(padded, slot.choices));
+  }
+
+  static bool has_adapters(const StepInput& step) {
+    return !step.adapters.empty() && step.adapters.back() >= 0;
+  }
+
+  /// The wanted hidden states, and what lies between them.
+  void bring_hidden(Slot& slot) {
+    if (slot.hidden_tokens.empty()) return;
+    const std::size_t row = count(config_.hidden) * 2;
+    const auto first = count(slot.hidden_tokens.front()), last = count(slot.hidden_tokens.back());
+    const std::size_t bytes = (last - first + 1) * row;
+    if (slot.hidden.bytes() < bytes) slot.hidden = gpu::HostBuffer(2 * bytes);
+    gpu::copy_to_host(slot.hidden.data(), workspace_->normed + first * row, bytes, stream_.get());
   }
 
   // Record the decoding steps.
@@ -556,11 +640,15 @@ class GpuRunner final : public Runner {
       for (const std::int64_t splits : kinds_) {
         const gpu::AttentionPlan plan = decode_plan({}, size, splits);
         fill_input(slots_[0], nothing, size, size, plan);
-        pass(size, size, plan, true);
-        gpu::synchronize(stream_.get());
-        recordings_[{size, splits}] = {size, splits, gpu::Graph::capture(stream_.get(), [&] {
-                                         pass(size, size, plan, true);
-                                       })};
+        for (const bool adapted : {false, true}) {
+          if (adapted && adapters_ == nullptr) continue;
+          const Kind kind{.all = true, .adapted = adapted};
+          pass(size, size, plan, kind);
+          gpu::synchronize(stream_.get());
+          recordings_[{size, splits, adapted}] = {
+              size, splits,
+              gpu::Graph::capture(stream_.get(), [&] { pass(size, size, plan, kind); })};
+        }
       }
     }
     const std::size_t after = gpu::device_memory().free;
@@ -572,8 +660,8 @@ class GpuRunner final : public Runner {
   const Recording* recording_for(const StepInput& step,
                                  std::span<const std::int32_t> lengths) const {
     const std::size_t sequences = lengths.size();
-    if (sizes_.empty() || sequences == 0 || step.ids.size() != sequences ||
-        step.logit_tokens.size() != sequences) {
+    if (sizes_.empty() || sequences == 0 || !step.hidden_tokens.empty() ||
+        step.ids.size() != sequences || step.logit_tokens.size() != sequences) {
       return nullptr;
     }
     for (std::size_t i = 0; i < sequences; ++i) {
@@ -583,8 +671,8 @@ class GpuRunner final : public Runner {
     const std::int64_t longest = *std::ranges::max_element(lengths);
     const std::int64_t splits =
         (longest + kernels::numerics::key_split - 1) / kernels::numerics::key_split;
-    const auto found = recordings_.find(
-        {bucket_of(sizes_, static_cast<std::int64_t>(sequences)), bucket_of(kinds_, splits)});
+    const auto found = recordings_.find({bucket_of(sizes_, static_cast<std::int64_t>(sequences)),
+                                         bucket_of(kinds_, splits), has_adapters(step)});
     return found == recordings_.end() ? nullptr : &found->second;
   }
 
@@ -731,11 +819,12 @@ class GpuRunner final : public Runner {
   gpu::OwnedStream stream_;
   std::unique_ptr<model::GpuWeights> device_;
   std::unique_ptr<model::GpuWorkspace> workspace_;
+  std::unique_ptr<model::GpuAdapters> adapters_;
   gpu::Buffer keys_, values_, table_, input_, ids_, hidden_, logits_, model_logits_, results_,
       targets_, lse_, lists_memory_;
   kernels::KvView view_;
   std::array<Slot, 2> slots_;
-  std::map<std::pair<std::int64_t, std::int64_t>, Recording> recordings_;
+  std::map<RecordingKey, Recording> recordings_;
   std::int64_t launches_ = 0, in_flight_ = 0;
 
   std::vector<std::int32_t> sent_;  // what the device's page table holds

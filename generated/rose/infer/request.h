@@ -48,17 +48,25 @@ struct Event {
   std::uint64_t weights_version = 0;   ///< of the weights that computed the tokens
   std::optional<Finish> finish{};      ///< set in the last event of a choice
   const core::Error* error = nullptr;  ///< when finish is error
+  std::span<const float> embedding{};  ///< in the last event of a request for one
   Usage usage{};
+};
+
+/// One vector for a text, made of the hidden states of its tokens.
+struct Pooling {
+  enum class Kind : std::uint8_t { last, mean } kind = Kind::last;
+  bool normalize = true;  ///< to length 1
 };
 
 struct Request {
   std::string id;  ///< the caller's name for it; may be empty
   std::vector<std::int32_t> prompt;
   Sampling sampling;
-  int priority = 0;     ///< more is sooner, under the priority policy
-  std::string adapter;  ///< of LoRA weights; part of the prefix key
-  std::string salt;     ///< requests share cached prefixes only with equal salts
-  bool text = true;     ///< false: tokens only, nothing is decoded
+  int priority = 0;                ///< more is sooner, under the priority policy
+  std::string adapter;             ///< the name of a loaded one; empty: the model as it is
+  std::string salt;                ///< requests share cached prefixes only with equal salts
+  std::optional<Pooling> pooling;  ///< set: an embedding is wanted, and no answer
+  bool text = true;                ///< false: tokens only, nothing is decoded
   std::function<void(const Event&)>
       on_event;  ///< called on the engine's delivery thread, one at a time
 };

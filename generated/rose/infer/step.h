@@ -14,7 +14,8 @@
 
 namespace rose::model {
 class WeightSet;
-}
+struct Adapter;
+}  // namespace rose::model
 
 namespace rose::infer {
 
@@ -30,6 +31,10 @@ struct StepInput {
   std::span<const kernels::KvPageCopy> copies;  ///< made first; no page is source and target
   std::span<const std::int32_t> logit_tokens;   ///< [R], packed indices, ascending, may repeat
   std::span<const RowSampling> sampling;        ///< [R]
+  std::span<const std::int32_t>
+      adapters{};  ///< [S], ascending: slots of adapters, -1 for none; empty: none at all
+  std::span<const std::int32_t>
+      hidden_tokens{};  ///< [H], packed indices, ascending: whose hidden states are wanted
 };
 
 /// What was chosen, row by row of logit_tokens.
@@ -39,6 +44,7 @@ struct StepOutput {
   std::span<const std::int32_t> top_ids;  ///< [R, top_stride]
   std::span<const float> top_logprobs;    ///< [R, top_stride]
   std::int64_t top_stride = 0;            ///< the most alternatives that a row of this step wants
+  std::span<const float> hidden{};        ///< [H, C], after the final norm
 };
 
 // Compute steps.
@@ -51,6 +57,8 @@ struct RunnerLimits {
   std::int64_t positions = 0;  ///< the longest sequence
   std::int64_t vocab = 0;
   bool asynchronous = false;  ///< launch returns before the work is done: overlapping is worth it
+  std::int64_t hidden = 0;    ///< C, numbers of a hidden state
+  std::int64_t adapters = 0, adapter_rank = 0;  ///< slots, and the most that one may have
 };
 
 class Runner {
@@ -67,6 +75,10 @@ class Runner {
   virtual std::shared_ptr<const model::WeightSet> weights() const = 0;
   /// Nothing may be in flight, and the shapes must be the same.
   virtual void set_weights(std::shared_ptr<const model::WeightSet> weights) = 0;
+  /// Returns the adapter's hash; null empties the slot. Throws core::Error for an adapter of another model, and for too great a rank.
+  /// Nothing may be in flight.
+  virtual std::uint64_t set_adapter(std::int64_t slot,
+                                    std::shared_ptr<const model::Adapter> adapter) = 0;
   /// Whole pages as bytes, for moving a cache: each [keys | values, layers, kv_heads, page_size, head_dim].
   virtual void read_pages(std::span<const std::int32_t> pages, std::span<std::byte> out) const = 0;
   virtual void write_pages(std::span<const std::int32_t> pages, std::span<const std::byte> in) = 0;

@@ -16,6 +16,7 @@
 #include "rose/kernels/gpu/rope.h"
 #include "rose/kernels/gpu/token_linear.h"
 #include "rose/model/forward.h"
+#include "rose/model/gpu_adapters.h"
 #include "rose/model/program.h"
 
 namespace rose::model {
@@ -256,7 +257,7 @@ class GpuOperations {
              layer_->down_bias, y());
   }
 
- private:
+ protected:  // a later chapter adds to the products
   // Name the buffers, norm, multiply.
   Matrix rows(std::byte* data, std::int64_t cols) const {
     return {.data = data, .dtype = DType::bf16, .rows = b_.tokens, .cols = cols};
@@ -295,7 +296,7 @@ class GpuOperations {
   // Norm and multiply together, for few tokens.
   bool goes_ahead() const {
     using kernels::gpu::token_linear_fits;
-    return c_.norm == NormKind::rmsnorm && b_.tokens <= kFewRows &&
+    return c_.norm == NormKind::rmsnorm && b_.tokens <= kFewRows && b_.adapters == nullptr &&
            token_linear_fits(qkv_shape(c_, b_.tokens)) &&
            token_linear_fits(out_shape(c_, b_.tokens)) &&
            token_linear_fits(up_shape(c_, b_.tokens)) &&
@@ -339,6 +340,59 @@ class GpuOperations {
 
 }  // namespace
 
+// Perform the steps on a GPU, and add each sequence's own change.
+
+namespace {
+
+class AdaptedGpuOperations : public GpuOperations {
+ public:
+  using GpuOperations::GpuOperations;
+
+  void project_in() {
+    GpuOperations::project_in();
+    adapt(Linear::q, normed(), q());
+    adapt(Linear::k, normed(), k());
+    adapt(Linear::v, normed(), v());
+  }
+  void project_out() {
+    GpuOperations::project_out();
+    adapt(Linear::o, rows(ws_.attended, c_.heads * c_.head_dim), y());
+  }
+  void widen() {
+    const bool gated = c_.family != Family::gpt2;
+    const std::int64_t width = gated ? 2 * c_.ffn : c_.ffn;
+    LinearShape shape = up_shape(c_, b_.tokens);
+    shape.n = width;
+    shape.activation = kernels::gpu::Activation::none;
+    const Matrix all = rows(b_.adapters->widened(), width);
+    multiply(shape, normed(), layer_->up, layer_->up_bias, all);
+    Matrix gate = all, up = all;
+    gate.cols = up.cols = c_.ffn;
+    gate.stride = up.stride = width;
+    if (gated) up.data = b_.adapters->widened() + c_.ffn * element;
+    adapt(Linear::up, normed(), up);
+    const Matrix out = rows(ws_.activated, c_.ffn);
+    if (gated) {
+      adapt(Linear::gate, normed(), gate);
+      kernels::gpu::silu_multiply(gate, up, out, s_);
+    } else {
+      const bool exact = c_.activation == Activation::gelu;
+      kernels::gpu::gelu(up, out, exact ? kernels::Gelu::exact : kernels::Gelu::tanh, s_);
+    }
+  }
+  void narrow() {
+    GpuOperations::narrow();
+    adapt(Linear::down, rows(ws_.activated, c_.ffn), y());
+  }
+
+ private:
+  void adapt(Linear which, const Matrix& from, const Matrix& to) const {
+    b_.adapters->add(index_, which, from, to, b_.adapter_offsets, s_);
+  }
+};
+
+}  // namespace
+
 // Run the program.
 void forward(const GpuWeights& weights, const GpuBatch& batch, GpuWorkspace& workspace,
              const Matrix& hidden, Stream stream) {
@@ -363,7 +417,11 @@ void forward(const GpuWeights& weights, const GpuBatch& batch, GpuWorkspace& wor
   }
   if (batch.kv != nullptr && batch.places == nullptr) fail("places", "a cache needs them");
   if (batch.tokens == 0) return;
-  run_forward(config, GpuOperations(weights, batch, workspace, hidden, stream));
+  if (batch.adapters != nullptr) {
+    run_forward(config, AdaptedGpuOperations(weights, batch, workspace, hidden, stream));
+  } else {
+    run_forward(config, GpuOperations(weights, batch, workspace, hidden, stream));
+  }
 }
 
 void logits(const GpuWeights& weights, const Matrix& hidden_rows, GpuWorkspace& workspace,

@@ -13,7 +13,9 @@
 
 namespace rose::model {
 
-/// T tokens of S sequences, packed; all pointers are to device memory but `plan` and `kv`.
+class GpuAdapters;  // rose/model/gpu_adapters.h
+
+/// T tokens of S sequences, packed; all pointers are to device memory but `plan`, `kv` and `adapters`.
 struct GpuBatch {
   std::int64_t tokens = 0;                   ///< T
   const std::int32_t* ids = nullptr;         ///< [T]
@@ -23,8 +25,10 @@ struct GpuBatch {
       nullptr;  ///< [R]: which tokens' hidden states are wanted; null: all
   const kernels::gpu::AttentionPlan* plan = nullptr;  ///< made for this batch's lengths
   kernels::gpu::Workspace attention = {};             ///< with the plan uploaded to its front
-  const kernels::KvView* kv = nullptr;  ///< null: causal within each packed row, nothing is kept
-  std::int32_t* fault = nullptr;        ///< set to 1 when a page table points outside the cache
+  const kernels::KvView* kv = nullptr;    ///< null: causal within each packed row, nothing is kept
+  std::int32_t* fault = nullptr;          ///< set to 1 when a page table points outside the cache
+  const GpuAdapters* adapters = nullptr;  ///< null: the model as it is; else, in device memory,
+  const std::int32_t* adapter_offsets = nullptr;  ///< [slots + 1]: which tokens have which adapter
 };
 
 /// Buffers and plans that a pass on a GPU reuses: for at most `tokens` tokens, and hidden states of at most `rows`.

@@ -387,6 +387,9 @@ class Faulty final : public Runner {
   void read_pages(std::span<const std::int32_t> p, std::span<std::byte> out) const override {
     inner_->read_pages(p, out);
   }
+  std::uint64_t set_adapter(std::int64_t slot, std::shared_ptr<const model::Adapter> a) override {
+    return inner_->set_adapter(slot, std::move(a));
+  }
   void write_pages(std::span<const std::int32_t> p, std::span<const std::byte> in) override {
     inner_->write_pages(p, in);
   }

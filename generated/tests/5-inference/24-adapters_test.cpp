@@ -39,16 +39,22 @@
 #include <vector>
 
 #include <filesystem>
+#include <map>
 
 #include "labs/evidence/values.h"
+#include "labs/gpu/gpu_test.h"
 #include "labs/inference/qwen3.h"
 #include "rose/core/error.h"
 #include "rose/core/files.h"
 #include "rose/core/json.h"
 #include "rose/core/rng.h"
+#include "rose/infer/cpu_runner.h"
+#include "rose/infer/engine.h"
+#include "rose/infer/gpu_runner.h"
 #include "rose/model/adapter.h"
 #include "rose/model/files/budget.h"
 #include "rose/model/forward.h"
+#include "rose/model/gpu_adapters.h"
 
 namespace rose::model {
 namespace {
@@ -235,3 +241,203 @@ TEST(Adapter, RefusesByName) {
 
 }  // namespace
 }  // namespace rose::model
+
+namespace rose::infer {
+namespace {
+
+// Many adapters in one engine.
+struct Told {
+  std::vector<std::int32_t> tokens;
+  std::vector<float> logprobs;
+  std::string error;
+  std::int64_t cached = 0;
+};
+
+using Tellings = std::vector<std::shared_ptr<Told>>;
+std::shared_ptr<Told> ask(Engine& engine, std::vector<std::int32_t> prompt, std::string adapter) {
+  auto told = std::make_shared<Told>();
+  Request r;
+  r.prompt = std::move(prompt);
+  r.adapter = std::move(adapter);
+  r.sampling = {.temperature = 0.7f, .seed = 5, .logprobs = 0, .max_tokens = 12};
+  r.on_event = [told](const Event& e) {
+    told->tokens.insert(told->tokens.end(), e.tokens.begin(), e.tokens.end());
+    told->logprobs.insert(told->logprobs.end(), e.logprobs.begin(), e.logprobs.end());
+    if (e.error != nullptr) told->error = e.error->what();
+    told->cached = e.usage.cached;
+  };
+  engine.submit(std::move(r));
+  return told;
+}
+
+std::unique_ptr<Runner> small_runner(std::shared_ptr<const model::WeightSet> weights) {
+  return make_cpu_runner(std::move(weights),
+                         {.max_tokens = 48, .max_sequences = 8, .page_size = 4, .max_loras = 2});
+}
+
+std::vector<std::int32_t> numbered(std::int32_t n) {
+  std::vector<std::int32_t> prompt{n % 3};
+  for (std::int32_t i = 0; i < 20; ++i) prompt.push_back((7 * i + 1) % 89);
+  return prompt;
+}
+
+// Each answer is that of its own model.
+TEST(AdaptedEngine, AnswersAsManyModels) {
+  const model::Config config = model::adapted_model(model::Family::llama);
+  const auto weights = model::loud_weights(config);
+  const auto one = std::make_shared<model::Adapter>(model::strong_adapter(config, 2)),
+             two = std::make_shared<model::Adapter>(model::strong_adapter(config, 3, {.rank = 3}));
+  const std::map<std::string, std::shared_ptr<model::Adapter>> all{
+      {"", nullptr}, {"one", one}, {"two", two}};
+  Engine engine(small_runner(weights));
+  engine.control().load_adapter("one", one);
+  engine.control().load_adapter("two", two);
+  EXPECT_EQ(engine.control().adapters(), (std::vector<std::string>{"one", "two"}));
+  std::map<std::string, Tellings> together;
+  for (int turn = 0; turn < 2; ++turn) {
+    for (std::int32_t n = 0; n < 6; ++n)
+      for (const auto& [name, adapter] : all)
+        together[name].push_back(ask(engine, numbered(n), name));
+    engine.run();
+  }
+  for (const auto& [name, adapter] : all) {
+    Engine alone(small_runner(weights), {.prefix_caching = false});
+    if (adapter != nullptr) alone.control().load_adapter(name, adapter);
+    Engine merged(small_runner(adapter == nullptr ? weights : model::merged(*weights, *adapter)));
+    for (std::int32_t n = 0; n < 6; ++n) {
+      const auto expected = ask(alone, numbered(n), name), near = ask(merged, numbered(n), "");
+      alone.run(), merged.run();
+      for (const std::size_t turn : {0, 1}) {
+        const Told& told = *together[name][turn * 6 + static_cast<std::size_t>(n)];
+        EXPECT_EQ(told.tokens, expected->tokens);
+        EXPECT_EQ(told.logprobs, expected->logprobs) << "not a bit depends on the company";
+        EXPECT_EQ(told.tokens, near->tokens);
+        EXPECT_TRUE(turn == 0 || told.cached > 0);
+      }
+    }
+  }
+}
+
+// Names, slots, and requests that outlive their adapter's name.
+TEST(AdaptedEngine, KeepsAnAdapterWhileItIsUsed) {
+  const model::Config config = model::adapted_model(model::Family::qwen3);
+  const auto weights = model::loud_weights(config);
+  const auto one = std::make_shared<model::Adapter>(model::strong_adapter(config, 2)),
+             two = std::make_shared<model::Adapter>(model::strong_adapter(config, 3));
+  Engine engine(small_runner(weights));
+  Control control = engine.control();
+  EXPECT_THROW(ask(engine, {1}, "one"), core::Error) << "nobody has loaded it";
+  control.load_adapter("one", one);
+  EXPECT_THROW(control.load_adapter("one", two), core::Error) << "the name is taken";
+  EXPECT_THROW(control.load_adapter("other", std::make_shared<model::Adapter>(model::strong_adapter(
+                                                 model::adapted_model(model::Family::gpt2), 1))),
+               core::Error);
+  const auto whole = ask(engine, numbered(1), "one");
+  engine.run();
+  const auto cut = ask(engine, numbered(1), "one");
+  for (int i = 0; i < 4; ++i) engine.step();
+  control.unload_adapter("one");
+  EXPECT_THROW(control.unload_adapter("one"), core::Error);
+  EXPECT_THROW(ask(engine, {1}, "one"), core::Error);
+  control.load_adapter("two", two);  // the second slot: the first is still in use
+  EXPECT_THROW(control.load_adapter("three", one), core::Error);
+  engine.run();
+  EXPECT_EQ(cut->tokens, whole->tokens);
+  EXPECT_EQ(cut->error, "");
+  control.load_adapter("one", two);  // the name has another meaning now
+  const auto other = ask(engine, numbered(1), "one"), same = ask(engine, numbered(1), "two");
+  engine.run();
+  EXPECT_EQ(other->tokens, same->tokens);
+  EXPECT_NE(other->tokens, whole->tokens);
+}
+
+// Adapters on a GPU: bits in company, and nearness to the merged model.
+using GpuAdaptersTest = kernels::gpu::GpuTest;
+
+model::Config gpu_adapted_model(model::Family family) {
+  model::Config c = model::adapted_model(family);
+  c.head_dim = 64, c.hidden = 256, c.ffn = 320, c.max_positions = 512;
+  return c;
+}
+
+std::unique_ptr<Runner> gpu_adapted_runner(const std::shared_ptr<const model::WeightSet>& weights,
+                                           std::int64_t loras, bool graphs = true) {
+  return make_gpu_runner(weights, {.tokens = 256,
+                                   .sequences = 8,
+                                   .pages = 400,
+                                   .memory_utilization = 0.5,
+                                   .graphs = graphs,
+                                   .max_loras = loras,
+                                   .max_lora_rank = 8});
+}
+
+TEST_F(GpuAdaptersTest, GpuAnswersAsManyModels) {
+  for (const auto family : {model::Family::gpt2, model::Family::llama, model::Family::qwen3}) {
+    const model::Config config = gpu_adapted_model(family);
+    auto weights = model::random_weights(config, 5);
+    const auto one = std::make_shared<model::Adapter>(model::strong_adapter(config, 2)),
+               two =
+                   std::make_shared<model::Adapter>(model::strong_adapter(config, 3, {.rank = 3}));
+    const std::map<std::string, std::shared_ptr<model::Adapter>> all{
+        {"", nullptr}, {"one", one}, {"two", two}};
+    Engine engine(gpu_adapted_runner(weights, 2)), plain(gpu_adapted_runner(weights, 0));
+    EXPECT_THROW(plain.control().load_adapter("one", one), core::Error);
+    engine.control().load_adapter("one", one);
+    engine.control().load_adapter("two", two);
+    std::map<std::string, Tellings> together;
+    for (std::int32_t n = 0; n < 6; ++n)
+      for (const auto& [name, adapter] : all)
+        together[name].push_back(ask(engine, numbered(n), name));
+    engine.run();
+    for (const auto& [name, adapter] : all) {
+      Engine alone(gpu_adapted_runner(weights, 2, false));
+      if (adapter != nullptr) alone.control().load_adapter(name, adapter);
+      for (std::int32_t n = 0; n < 6; ++n) {
+        const auto expected = ask(alone, numbered(n), name);
+        alone.run();
+        const Told& told = *together[name][static_cast<std::size_t>(n)];
+        EXPECT_EQ(told.tokens, expected->tokens) << name << n;
+        EXPECT_EQ(told.logprobs, expected->logprobs) << name << n;
+        if (adapter != nullptr) continue;
+        const auto bare = ask(plain, numbered(n), "");
+        plain.run();
+        EXPECT_EQ(told.tokens, bare->tokens);
+        EXPECT_EQ(told.logprobs, bare->logprobs) << "the same bits without room for adapters";
+      }
+    }
+  }
+}
+
+TEST_F(GpuAdaptersTest, GpuIsNearTheCpu) {
+  const model::Config config = gpu_adapted_model(model::Family::qwen3);
+  const auto weights = model::random_weights(config, 5);
+  const auto one = std::make_shared<model::Adapter>(model::strong_adapter(config, 2));
+  const auto score = [&](std::unique_ptr<Runner> runner, const std::string& name) {
+    Engine engine(std::move(runner));
+    if (!name.empty()) engine.control().load_adapter(name, one);
+    std::vector<float> logprobs;
+    Request r;
+    r.prompt = numbered(1);
+    r.adapter = name;
+    r.sampling = {.prompt_logprobs = 0, .max_tokens = 1};
+    r.on_event = [&](const Event& e) {
+      if (e.of_prompt) logprobs.insert(logprobs.end(), e.logprobs.begin(), e.logprobs.end());
+    };
+    engine.submit(std::move(r));
+    engine.run();
+    return logprobs;
+  };
+  const auto gpu = score(gpu_adapted_runner(weights, 2), "one"),
+             cpu = score(small_runner(weights), "one"), plain = score(small_runner(weights), "");
+  float error = 0, change = 0;
+  for (std::size_t i = 0; i < cpu.size(); ++i) {
+    error = std::max(error, std::abs(gpu[i] - cpu[i]));
+    change = std::max(change, std::abs(plain[i] - cpu[i]));
+  }
+  std::printf("largest difference of logprobs %.4f where the adapter changes them by %.4f\n",
+              static_cast<double>(error), static_cast<double>(change));
+  EXPECT_LT(error, 0.1f * change);
+}
+
+}  // namespace
+}  // namespace rose::infer
