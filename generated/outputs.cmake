@@ -86,6 +86,7 @@ set(ROSE_OUTPUTS
   rose/infer/ebnf.h
   rose/infer/engine.cpp
   rose/infer/engine.h
+  rose/infer/engine_pooling.cpp
   rose/infer/engine_results.cpp
   rose/infer/engine_state.h
   rose/infer/engine_step.cpp
@@ -360,6 +361,8 @@ set(ROSE_OUTPUTS
   rose/model/forward.h
   rose/model/generate.cpp
   rose/model/generate.h
+  rose/model/gpu_adapters.cpp
+  rose/model/gpu_adapters.h
   rose/model/gpu_backward.cpp
   rose/model/gpu_backward.h
   rose/model/gpu_forward.cpp
@@ -536,6 +539,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/15-the-engine
   5-inference/22-patterns-and-schemas
   5-inference/24-adapters
+  5-inference/25-embeddings
   6-agentic-rl/02-terminology
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step
@@ -649,7 +653,8 @@ set(ROSE_LINKS_4-kernels/24-the-other-kernels-in-libtorch torch cuda)
 set(ROSE_LINKS_5-inference/07-the-forward-pass-on-a-gpu torch cuda)
 set(ROSE_LINKS_5-inference/08-cuda-graphs-and-overlapped-scheduling torch cuda)
 set(ROSE_LINKS_5-inference/15-the-engine torch)
-set(ROSE_LINKS_5-inference/24-adapters torch)
+set(ROSE_LINKS_5-inference/24-adapters torch cuda)
+set(ROSE_LINKS_5-inference/25-embeddings torch)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-bwd-d128-causal-8k.cpp
@@ -785,6 +790,7 @@ set(ROSE_FILES
   rose/infer/ebnf.h
   rose/infer/engine.cpp
   rose/infer/engine.h
+  rose/infer/engine_pooling.cpp
   rose/infer/engine_results.cpp
   rose/infer/engine_state.h
   rose/infer/engine_step.cpp
@@ -1059,6 +1065,8 @@ set(ROSE_FILES
   rose/model/forward.h
   rose/model/generate.cpp
   rose/model/generate.h
+  rose/model/gpu_adapters.cpp
+  rose/model/gpu_adapters.h
   rose/model/gpu_backward.cpp
   rose/model/gpu_backward.h
   rose/model/gpu_forward.cpp
@@ -1234,6 +1242,7 @@ set(ROSE_FILES
   tests/5-inference/15-the-engine_test.cpp
   tests/5-inference/22-patterns-and-schemas_test.cpp
   tests/5-inference/24-adapters_test.cpp
+  tests/5-inference/25-embeddings_test.cpp
   tests/6-agentic-rl/02-terminology_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
