@@ -563,9 +563,15 @@ set(ROSE_EXERCISES
   pipeline-window
   preference-weights
   prefix-radix
+  rl-belief-step
+  rl-best-baseline
+  rl-decoupled-term
   rl-graded-tests
   rl-groups-lag
-  rl-split-whole)
+  rl-rejected-count
+  rl-sign-test
+  rl-split-whole
+  rl-token-lag)
 set(ROSE_BENCHES
   attn-bwd-d128-causal-8k
   attn-bwd-d64-causal-1k
@@ -697,12 +703,24 @@ set(ROSE_FILES
   exercises/preference-weights_stub.cpp
   exercises/prefix-radix_solution.cpp
   exercises/prefix-radix_stub.cpp
+  exercises/rl-belief-step_solution.cpp
+  exercises/rl-belief-step_stub.cpp
+  exercises/rl-best-baseline_solution.cpp
+  exercises/rl-best-baseline_stub.cpp
+  exercises/rl-decoupled-term_solution.cpp
+  exercises/rl-decoupled-term_stub.cpp
   exercises/rl-graded-tests_solution.cpp
   exercises/rl-graded-tests_stub.cpp
   exercises/rl-groups-lag_solution.cpp
   exercises/rl-groups-lag_stub.cpp
+  exercises/rl-rejected-count_solution.cpp
+  exercises/rl-rejected-count_stub.cpp
+  exercises/rl-sign-test_solution.cpp
+  exercises/rl-sign-test_stub.cpp
   exercises/rl-split-whole_solution.cpp
   exercises/rl-split-whole_stub.cpp
+  exercises/rl-token-lag_solution.cpp
+  exercises/rl-token-lag_stub.cpp
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
   labs/counting/allocations.h
