@@ -38,7 +38,9 @@ DocumentStream::DocumentStream(std::vector<DataSource> sources, const ShardExpec
                                std::uint64_t seed, bool shuffle)
     : seed_(seed), shuffle_(shuffle) {
   const auto refuse = [](std::string message, const std::string& name, std::string hint) {
-    throw core::Error(core::Code::invalid_argument, std::move(message)).in(name).hint(std::move(hint));
+    throw core::Error(core::Code::invalid_argument, std::move(message))
+        .in(name)
+        .hint(std::move(hint));
   };
   if (sources.empty()) refuse("there is no source of data", "sources", "name at least one shard");
   std::vector<std::uint64_t> prints;
