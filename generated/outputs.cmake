@@ -443,6 +443,8 @@ set(ROSE_OUTPUTS
   rose/text/vocab_tiktoken.cpp
   rose/trainer/adamw.cpp
   rose/trainer/adamw.h
+  rose/trainer/checkpoint.cpp
+  rose/trainer/checkpoint.h
   rose/trainer/compute.h
   rose/trainer/cpu_compute.cpp
   rose/trainer/cpu_compute.h
@@ -502,6 +504,7 @@ set(ROSE_CHAPTER_TESTS
   2-training/03-optimizers-and-schedules
   2-training/04-mixed-precision
   2-training/05-the-loop
+  2-training/06-checkpoints-and-exact-resume
   2-training/07-activation-memory
   2-training/08-fused-layers
   4-kernels/01-the-gpu-and-the-roofline
@@ -636,6 +639,7 @@ set(ROSE_LINKS_2-training/02-the-objective torch)
 set(ROSE_LINKS_2-training/03-optimizers-and-schedules torch)
 set(ROSE_LINKS_2-training/04-mixed-precision torch cuda)
 set(ROSE_LINKS_2-training/05-the-loop torch)
+set(ROSE_LINKS_2-training/06-checkpoints-and-exact-resume torch)
 set(ROSE_LINKS_2-training/07-activation-memory torch cuda)
 set(ROSE_LINKS_2-training/08-fused-layers torch cuda)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
@@ -1165,6 +1169,8 @@ set(ROSE_FILES
   rose/text/vocab_tiktoken.cpp
   rose/trainer/adamw.cpp
   rose/trainer/adamw.h
+  rose/trainer/checkpoint.cpp
+  rose/trainer/checkpoint.h
   rose/trainer/compute.h
   rose/trainer/cpu_compute.cpp
   rose/trainer/cpu_compute.h
@@ -1223,6 +1229,7 @@ set(ROSE_FILES
   tests/2-training/03-optimizers-and-schedules_test.cpp
   tests/2-training/04-mixed-precision_test.cpp
   tests/2-training/05-the-loop_test.cpp
+  tests/2-training/06-checkpoints-and-exact-resume_test.cpp
   tests/2-training/07-activation-memory_test.cpp
   tests/2-training/08-fused-layers_test.cpp
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
