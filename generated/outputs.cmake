@@ -551,6 +551,7 @@ set(ROSE_CHAPTER_TESTS
   6-agentic-rl/13-rollout-systems
   6-agentic-rl/14-the-training-pipeline
   6-agentic-rl/15-evaluation-safety-and-reward-hacking
+  6-agentic-rl/16-long-horizon-capability
   6-agentic-rl/18-algorithm-families
   6-agentic-rl/19-surrogates-and-divergences
   6-agentic-rl/20-log-ratios-as-rewards
@@ -561,6 +562,7 @@ set(ROSE_EXAMPLE_OUTPUTS
   e4m3-table-example)
 set(ROSE_FAILS)
 set(ROSE_EXERCISES
+  horizon-fit
   kahan
   mini-tangle-unused
   pipeline-window
@@ -697,6 +699,8 @@ set(ROSE_FILES
   bench/train-qwen3-0.6b.cpp
   examples/e4m3-table-example.cpp
   examples/e4m3-table-example.out
+  exercises/horizon-fit_solution.cpp
+  exercises/horizon-fit_stub.cpp
   exercises/kahan_solution.cpp
   exercises/kahan_stub.cpp
   exercises/mini-tangle-unused_solution.cpp
@@ -1276,6 +1280,7 @@ set(ROSE_FILES
   tests/6-agentic-rl/13-rollout-systems_test.cpp
   tests/6-agentic-rl/14-the-training-pipeline_test.cpp
   tests/6-agentic-rl/15-evaluation-safety-and-reward-hacking_test.cpp
+  tests/6-agentic-rl/16-long-horizon-capability_test.cpp
   tests/6-agentic-rl/18-algorithm-families_test.cpp
   tests/6-agentic-rl/19-surrogates-and-divergences_test.cpp
   tests/6-agentic-rl/20-log-ratios-as-rewards_test.cpp
