@@ -19,13 +19,15 @@ struct OptimizerDraw {
         half(f.coin()),
         chance(half && f.coin()),
         weight_type(half ? DType::bf16 : DType::f32),
-        gradient_type(f.coin() ? DType::bf16 : DType::f32),
+        gradient_type(f.activation()),
+        copy_type(half ? DType::f32 : f.one_of({DType::f32, DType::bf16, DType::f16})),
         weight(values(f, weight_type)),
         gradient(values(f, gradient_type)),
         first(values(f, DType::f32)),
         second(values(f, DType::f32)),
         device_weight(DeviceMatrix::of(weight, rows, cols, weight_type)),
         device_gradient(DeviceMatrix::of(gradient, rows, cols, gradient_type)),
+        device_copy(rows, cols, copy_type),
         device_first(Buffer::of(std::span<const float>(first))),
         device_second(Buffer::of(std::span<const float>(second))) {}
   std::vector<float> values(Fuzz& f, DType dtype) {
@@ -38,6 +40,7 @@ struct OptimizerDraw {
             .gradient = device_gradient.view(),
             .first = device_first.as<float>(),
             .second = device_second.as<float>(),
+            .copy = copy_type == DType::f32 ? Matrix{} : device_copy.view(),
             .by_chance = chance,
             .key = key};
   }
@@ -49,11 +52,18 @@ struct OptimizerDraw {
     chance ? to_bf16_stochastic(w, key, stored, pool) : to_bf16(w, stored, pool);
     for (std::size_t i = 0; i < w.size(); ++i) w[i] = to_float(stored[i]);
   }
+  /// The copy for the next pass, where there is one: the new weights rounded to nearest.
+  void expect_copy(std::vector<float> w) const {
+    if (copy_type == DType::f32) return;
+    for (float& value : w) value = rounded(value, copy_type);
+    expect_same_bits(device_copy.values(), w, "the copy");
+    device_copy.expect_guards("the copy");
+  }
   std::int64_t rows, cols;
   bool half, chance;
-  DType weight_type, gradient_type;
+  DType weight_type, gradient_type, copy_type;  ///< copy_type f32: none
   std::vector<float> weight, gradient, first, second;
-  DeviceMatrix device_weight, device_gradient;
+  DeviceMatrix device_weight, device_gradient, device_copy;
   Buffer device_first, device_second;
   RoundingKey key{.seed = 5, .step = 3, .parameter = 9, .first_element = 1024};
 };
@@ -70,6 +80,7 @@ inline void twin_adamw(Fuzz& fuzz) {
   d.device_weight.expect_guards("adamw");
   expect_same_bits(d.device_first.values<float>(), d.first, "first moments");
   expect_same_bits(d.device_second.values<float>(), d.second, "second moments");
+  d.expect_copy(w);
 }
 
 inline void twin_gradient_norm(Fuzz& fuzz) {
@@ -79,7 +90,7 @@ inline void twin_gradient_norm(Fuzz& fuzz) {
   const std::uint32_t count = fuzz.below(5);
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::int64_t n = fuzz.size(70'000);
-    const DType dtype = fuzz.coin() ? DType::bf16 : DType::f32;
+    const DType dtype = fuzz.activation();
     const Input g = fuzz.input(1, n, dtype);
     device.push_back(DeviceMatrix::of(g.values(), 1, n, dtype));
     std::vector<double> own(static_cast<std::size_t>((n + norm_block - 1) / norm_block));
@@ -156,6 +167,7 @@ inline void twin_muon(Fuzz& fuzz) {
   expect_same_bits(d.device_weight.values(), w, "weights of (" + fuzz.drawn() + ")");
   d.device_weight.expect_guards("muon");
   expect_same_bits(d.device_first.values<float>(), d.first, "momentum");
+  d.expect_copy(w);
 }
 
 }  // namespace rose::kernels::gpu

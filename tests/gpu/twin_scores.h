@@ -77,7 +77,7 @@ inline void twin_cross_entropy(Fuzz& fuzz) {
   const std::int64_t cols =
       large ? fuzz.one_of<std::int64_t>({50'257, 50'304, 151'936, 262'144}) : fuzz.some(5000);
   fuzz.note(std::to_string(cols));
-  const DType dtype = fuzz.one_of({DType::bf16, DType::f32});
+  const DType dtype = fuzz.one_of({DType::bf16, DType::f32, DType::f16});
   const float scale = fuzz.one_of({1.0f, 0.125f, 0.001f});
   const Input z = fuzz.input(rows, cols, DType::f32, 4);
   std::vector<std::int32_t> ids;

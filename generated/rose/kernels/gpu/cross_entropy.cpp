@@ -38,9 +38,7 @@ void cross_entropy(const Matrix& logits, const std::int32_t* targets, [[maybe_un
                    [[maybe_unused]] float* lse, [[maybe_unused]] Stream stream,
                    [[maybe_unused]] const LossTerms& terms) {
   check_logits(logits, targets, true);
-  if (dlogits.dtype != DType::f32 && dlogits.dtype != DType::bf16) {
-    bad_argument("dlogits", "f32 or bf16 is needed");
-  }
+  if (!is_activation(dlogits.dtype)) bad_argument("dlogits", "f32, bf16 or f16 is needed");
   check_matrix(dlogits, "dlogits", logits.rows, logits.cols, dlogits.dtype);
   if (logits.empty()) return;
   if (dlogits.data == logits.data &&

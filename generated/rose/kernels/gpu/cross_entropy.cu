@@ -436,8 +436,8 @@ void launch_cross_entropy(const Matrix& logits, const std::int32_t* targets, flo
   a.sign = -1.0f, a.scale = scale, a.terms = terms;
   a.gradient = dlogits.data, a.gradient_stride = dlogits.row_stride();
   const bool wide = in_fours(logits) && in_fours(dlogits);
-  with_element(dlogits.dtype,
-               [&]<class Out>(Out*) { launch_scores<Out, true>(a, logits.rows, wide, stream); });
+  with_activation(dlogits.dtype,
+                  [&]<class Out>(Out*) { launch_scores<Out, true>(a, logits.rows, wide, stream); });
 }
 
 }  // namespace rose::kernels::gpu

@@ -21,7 +21,7 @@ struct LossTerms {
 };
 
 /// losses[r] = -logprob[r], the same bits; dlogits[r, v] = scale * (softmax(logits[r])[v] - (v == targets[r])), of the terms' sum
-/// where there are terms. dlogits is f32 or bf16 and may be logits itself. A negative target is ignored: loss and gradient are zero.
+/// where there are terms. dlogits is f32, bf16 or f16 and may be logits itself. A negative target is ignored: loss and gradient are zero.
 /// losses and lse may be null. The terms do not change `losses`.
 void cross_entropy(const Matrix& logits, const std::int32_t* targets, float scale,
                    const Matrix& dlogits, float* losses, float* lse, Stream stream,

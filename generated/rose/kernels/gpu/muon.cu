@@ -71,7 +71,7 @@ struct MuonFinish {
   __nv_bfloat16* copy;
   const __nv_bfloat16* direction;
   std::int64_t rows, cols, stride;
-  bool by_chance;
+  bool by_chance, half_copy;
   std::uint64_t seed, stream, first_element;
 };
 
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) muon_finish_kernel(MuonFinish f, Muo
   const float updated = muon_weight(to_float(weight), direction, step);
   if constexpr (sizeof(W) == sizeof(float)) {
     weight = updated;
-    if (f.copy != nullptr) f.copy[i] = __float2bfloat16_rn(updated);
+    if (f.copy != nullptr) f.copy[i] = sixteen_bits(updated, f.half_copy);
   } else {
     const std::uint64_t element = f.first_element + static_cast<std::uint64_t>(i);
     weight = f.by_chance ? to_bf16_stochastic(updated, rounding_bits(f.seed, f.stream, element))
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads) muon_finish_kernel(MuonFinish f, Muo
 void launch_muon_momentum(const MuonParameter& p, const MuonStep& step, const float* scale,
                           float* update, Stream stream) {
   const std::int64_t count = p.weight.rows * p.weight.cols;
-  with_element(p.gradient.dtype, [&]<class G>(G*) {
+  with_activation(p.gradient.dtype, [&]<class G>(G*) {
     muon_momentum_kernel<<<blocks_for(count), kThreads, 0, to_cuda(stream)>>>(
         static_cast<const G*>(p.gradient.data), scale, p.first, update, count, step);
   });
@@ -141,6 +141,7 @@ void launch_muon_finish(const MuonParameter& p, const MuonStep& step, const Matr
                      p.weight.cols,
                      direction.stride,
                      p.by_chance,
+                     p.copy.dtype == DType::f16,
                      p.key.seed,
                      rounding_stream(p.key),
                      static_cast<std::uint64_t>(p.key.first_element)};

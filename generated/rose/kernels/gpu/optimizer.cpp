@@ -11,7 +11,7 @@ namespace {
 
 void check_contiguous(const Matrix& m, const char* name) {
   check_matrix(m, name);
-  if (m.dtype != DType::f32 && m.dtype != DType::bf16) bad_argument(name, "f32 or bf16 is needed");
+  if (!is_activation(m.dtype)) bad_argument(name, "f32, bf16 or f16 is needed");
   if (m.rows > 1 && m.row_stride() != m.cols) bad_argument(name, "its rows are not contiguous");
 }
 
@@ -25,12 +25,14 @@ std::int64_t blocks_of(std::span<const Matrix> gradients) {
 
 void check_step(const AdamWParameter& p, std::int64_t rows, std::int64_t cols) {
   check_contiguous(p.weight, "weight");
+  if (p.weight.dtype == DType::f16) bad_argument("weight", "f32 or bf16 is needed");
   check_matrix(p.weight, "weight", rows, cols, p.weight.dtype);
   check_contiguous(p.gradient, "gradient");
   check_matrix(p.gradient, "gradient", rows, cols, p.gradient.dtype);
   if (p.copy.data != nullptr) {
     check_contiguous(p.copy, "copy");
-    check_matrix(p.copy, "copy", rows, cols, DType::bf16);
+    check_matrix(p.copy, "copy", rows, cols, p.copy.dtype);
+    if (p.copy.dtype == DType::f32) bad_argument("copy", "bf16 or f16 is needed");
     if (p.weight.dtype != DType::f32) bad_argument("copy", "only an f32 weight has one");
   }
   if (p.by_chance && p.weight.dtype != DType::bf16)

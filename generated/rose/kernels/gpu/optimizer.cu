@@ -17,7 +17,7 @@ struct AdamWArrays {
   __nv_bfloat16* copy;
   const float* scale;
   std::int64_t count;
-  bool by_chance;
+  bool by_chance, half_copy;
   std::uint64_t seed, stream, first_element;
 };
 
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArrays a, AdamWSte
     first.at[e] = next.first, second.at[e] = next.second;
     if constexpr (sizeof(W) == sizeof(float)) {
       weight.at[e] = updated;
-      copy.at[e] = __float2bfloat16_rn(updated);
+      copy.at[e] = sixteen_bits(updated, a.half_copy);
     } else {
       const std::uint64_t element = a.first_element + static_cast<std::uint64_t>(at + e);
       weight.at[e] = a.by_chance
@@ -123,6 +123,7 @@ void launch_adamw(const AdamWParameter& p, const AdamWStep& step, const float* s
                       scale,
                       p.weight.rows * p.weight.cols,
                       p.by_chance,
+                      p.copy.dtype == DType::f16,
                       p.key.seed,
                       rounding_stream(p.key),
                       static_cast<std::uint64_t>(p.key.first_element)};
@@ -131,7 +132,7 @@ void launch_adamw(const AdamWParameter& p, const AdamWStep& step, const float* s
                     is_wide_pointer(a.second) && is_wide_pointer(a.copy);
   const auto blocks = static_cast<unsigned>(ceil_div(a.count, std::int64_t{kThreads} * group_size));
   with_element(p.weight.dtype, [&]<class W>(W*) {
-    with_element(p.gradient.dtype, [&]<class G>(G*) {
+    with_activation(p.gradient.dtype, [&]<class G>(G*) {
       const auto launch = [&](auto kernel) {
         kernel<<<blocks, kThreads, 0, to_cuda(stream)>>>(a, step);
       };
@@ -163,7 +164,7 @@ void launch_gradient_norm(std::span<const Matrix> gradients, float limit, float*
   for (const Matrix& g : gradients) {
     const std::int64_t elements = g.rows * g.cols, blocks = ceil_div(elements, norm_block);
     if (blocks == 0) continue;
-    with_element(g.dtype, [&]<class T>(T*) {
+    with_activation(g.dtype, [&]<class T>(T*) {
       const auto launch = [&](auto kernel) {
         kernel<<<static_cast<unsigned>(blocks), kLanes, 0, to_cuda(stream)>>>(
             static_cast<const T*>(g.data), elements, sums + count);

@@ -44,4 +44,9 @@ __device__ __forceinline__ __nv_bfloat16 to_bf16_stochastic(float value, std::ui
   return __ushort_as_bfloat16(static_cast<unsigned short>((bits + (random & 0xffffu)) >> 16));
 }
 
+/// The nearest bf16, or with `half` the bits of the nearest f16: a copy of a weight in either type.
+__device__ __forceinline__ __nv_bfloat16 sixteen_bits(float x, bool half) {
+  return half ? __ushort_as_bfloat16(__half_as_ushort(__float2half_rn(x))) : __float2bfloat16_rn(x);
+}
+
 }  // namespace rose::kernels::gpu
