@@ -58,26 +58,20 @@ struct Conversation {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (!kernels::gpu::available()) {
-    std::fputs("engine-bs1: there is no GPU\n", stderr);
-    return 1;
-  }
+  if (labs::no_gpu("engine-bs1")) return 1;
   const auto runner = infer::make_gpu_runner(
       labs::random_bf16_weights(labs::qwen3_600m()),
       {.tokens = 1024, .sequences = 1, .positions = 1024, .pages = 128, .measured = true});
   std::fputs((runner->memory().describe() + "\n").c_str(), stderr);
   Conversation conversation{*runner};
-  return bench::run(argc, argv,
-                    {.metric = "rate",
-                     .unit = "tokens/s",
-                     .better = "higher",
-                     .extra = {{"config",
-                                {{"shape", "Qwen3-0.6B, random weights, bf16"},
-                                 {"prompt", prompt},
-                                 {"answer", answer},
-                                 {"laws", "on"}}},
-                               {"seed", 9}},
-                     .samples = 15,
-                     .warmup = 3},
-                    [&] { return conversation.write(); });
+  return bench::run(
+      argc, argv,
+      {.metric = "rate",
+       .unit = "tokens/s",
+       .better = "higher",
+       .extra = {{"config", labs::qwen3_record({{"prompt", prompt}, {"answer", answer}})},
+                 {"seed", 9}},
+       .samples = 15,
+       .warmup = 3},
+      [&] { return conversation.write(); });
 }

@@ -225,10 +225,7 @@ void print_table(labs::GpuPass& pass) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (!kernels::gpu::available()) {
-    std::fputs("engine-prefill-8k: there is no GPU\n", stderr);
-    return 1;
-  }
+  if (labs::no_gpu("engine-prefill-8k")) return 1;
   const model::Config config = labs::qwen3_600m();
   const auto weights = labs::random_bf16_weights(config);
   constexpr std::int64_t prompt = 8192;
@@ -247,11 +244,7 @@ int main(int argc, char** argv) {
                                 {{"against", "the CPU's fp32 pass, relative distance of logits"},
                                  {"error", error},
                                  {"bound", bound}}},
-                               {"config",
-                                {{"shape", "Qwen3-0.6B, random weights, bf16"},
-                                 {"prompt", prompt},
-                                 {"pages", 16},
-                                 {"laws", "on"}}},
+                               {"config", labs::qwen3_record({{"prompt", prompt}, {"pages", 16}})},
                                {"seed", 1}},
                      .samples = 9,
                      .warmup = 2},

@@ -2,18 +2,35 @@
 
 #pragma once
 
+#include <boost/json.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <vector>
 
 #include "rose/core/parallel.h"
 #include "rose/core/rng.h"
+#include "rose/kernels/gpu/stream.h"
 #include "rose/model/files/checkpoint.h"
 #include "rose/model/files/names.h"
 #include "rose/model/weights.h"
 
 namespace rose::labs {
+
+/// Says so when a bench cannot run here.
+inline bool no_gpu(const char* bench) {
+  if (kernels::gpu::available()) return false;
+  std::fprintf(stderr, "%s: there is no GPU\n", bench);
+  return true;
+}
+
+/// What a record of this shape says of itself, and what its bench adds.
+inline boost::json::object qwen3_record(boost::json::object added, const char* laws = "on") {
+  added["shape"] = "Qwen3-0.6B, random weights, bf16";
+  added["laws"] = laws;
+  return added;
+}
 
 inline model::Config qwen3_600m() {
   model::Config c;

@@ -103,13 +103,19 @@ class Lists {
   void clear() { used_ = 0; }
   bool empty() const { return used_ == 0; }
 
+  /// Returns the offset of so many bytes, which the caller fills before it asks for more.
+  std::size_t room(std::size_t bytes) {
+    constexpr std::size_t unit = 16;
+    const std::size_t at = used_;
+    used_ += (bytes + unit - 1) / unit * unit;
+    if (bytes_.size() < used_) bytes_.resize(std::max(used_, 2 * bytes_.size()));
+    return at;
+  }
+  std::byte* data() { return bytes_.data(); }
   /// Returns the offset.
   template <class T>
   std::size_t add(std::span<const T> values) {
-    constexpr std::size_t unit = 16;
-    const std::size_t at = used_;
-    used_ += (values.size_bytes() + unit - 1) / unit * unit;
-    if (bytes_.size() < used_) bytes_.resize(std::max(used_, 2 * bytes_.size()));
+    const std::size_t at = room(values.size_bytes());
     if (!values.empty()) std::memcpy(bytes_.data() + at, values.data(), values.size_bytes());
     return at;
   }
@@ -135,7 +141,7 @@ class Lists {
 
 /// The host's memory for one step in flight.
 struct Slot {
-  gpu::HostBuffer input, lists, output, rows, hidden;
+  gpu::HostBuffer input, lists, adjustments, output, rows, hidden;
   gpu::Event done;
   std::int64_t choices = 0, top = 0;
   bool raw = false, given = false;
@@ -192,7 +198,8 @@ class GpuRunner final : public Runner {
     const std::int64_t group = config_.heads / config_.kv_heads;
     constexpr std::int64_t few = 64;  // query rows that attention splits
     if (group > few || !options_.graphs) sizes_.clear();
-    name_ = fmt::format("{}, kernels of this book", gpu::device_info().name);
+    name_ = fmt::format("{}, kernels of this book{}", gpu::device_info().name,
+                        options_.laws ? "" : ", laws off");
     const auto reserve_plan = [&](std::int64_t size, std::int64_t splits) {
       const gpu::AttentionPlan plan =
           decode_plan(std::vector<std::int32_t>(count(size), 0), size, splits);
@@ -233,7 +240,7 @@ class GpuRunner final : public Runner {
       adapters_ = std::make_unique<model::GpuAdapters>(config_, options_.max_loras,
                                                        options_.max_lora_rank, limits_.tokens);
     workspace_ = std::make_unique<model::GpuWorkspace>(config_, limits_.tokens, limits_.rows,
-                                                       options_.measured);
+                                                       options_.measured, options_.laws);
     const std::size_t half = count(memory_.page_bytes / 2 * limits_.pages);
     keys_ = gpu::Buffer(half);
     values_ = gpu::Buffer(half);
@@ -303,6 +310,7 @@ class GpuRunner final : public Runner {
       const gpu::AttentionPlan plan = decode_plan(lengths, recording->size, recording->splits);
       fill_input(slot, step, recording->size, recording->size, plan);
       recording->graph.launch(stream_.get());
+      send_adjustments(slot, step);
       choose_tokens(slot, layout(recording->size, recording->size));
     } else if (tokens > 0) {
       launch_kernels(slot, step, lengths);
@@ -496,7 +504,7 @@ class GpuRunner final : public Runner {
     }
   }
 
-  // Send copies of pages, changed entries of the table, and adjustments.
+  // Send copies of pages and changed entries of the table.
   void prepare_lists(Slot& slot, const StepInput& step, std::int64_t sequences) {
     lists_.clear();
     entries_.clear();
@@ -514,7 +522,6 @@ class GpuRunner final : public Runner {
     }
     const std::size_t entries = lists_.add(std::span<const gpu::TableEntry>(entries_));
     const std::size_t copies = lists_.add(step.copies);
-    pack_adjustments(step);
     lists_.upload(slot.lists, lists_memory_, stream_.get());
     const std::byte* const base = lists_memory_.as<std::byte>();
     gpu::scatter_entries(reinterpret_cast<const gpu::TableEntry*>(base + entries),
@@ -604,7 +611,7 @@ class GpuRunner final : public Runner {
       keys.push_back(0);
     }
     const kernels::AttentionShape shape = model::attention_shape(config_);
-    gpu::AttentionPlan plan = gpu::plan_attention(shape, offsets, keys);
+    gpu::AttentionPlan plan = gpu::plan_attention(shape, offsets, keys, mixed_attention(step));
     if (plan.workspace_bytes() > attention_bytes_ || plan.plan_bytes() > words_bytes_) {
       plan = gpu::plan_attention(shape, offsets, keys, {.path = gpu::AttentionPath::rows});
     }
@@ -612,7 +619,21 @@ class GpuRunner final : public Runner {
     pass(padded, slot.choices, plan,
          {.adapted = has_adapters(step), .hidden = !slot.hidden_tokens.empty()});
     bring_hidden(slot);
+    send_adjustments(slot, step);
     choose_tokens(slot, layout(padded, slot.choices));
+  }
+
+  /// With the laws off, prompts alone are walked in one go, without the merges that equality with short queries costs.
+  gpu::AttentionOptions mixed_attention(const StepInput& step) const {
+    constexpr std::int32_t few = 16;
+    gpu::AttentionOptions options;
+    if (options_.laws) return options;
+    for (std::size_t s = 0; s + 1 < step.row_offsets.size(); ++s)
+      if (step.row_offsets[s + 1] - step.row_offsets[s] < few) return options;
+    constexpr int whole = 1 << 20;
+    options.path = gpu::AttentionPath::rows;
+    options.key_split = whole;
+    return options;
   }
 
   static bool has_adapters(const StepInput& step) {
@@ -685,7 +706,7 @@ class GpuRunner final : public Runner {
   }
 
   // Flatten what is done to the logits before a choice.
-  void pack_adjustments(const StepInput& step) {
+  void send_adjustments(Slot& slot, const StepInput& step) {
     adjusted_ = false;
     adjustments_ = {};
     given_ = nullptr;
@@ -699,8 +720,10 @@ class GpuRunner final : public Runner {
     adjusted_ = bias || mask || context;
     std::vector<std::int32_t> targets, bias_offsets{0}, bias_ids, context_offsets{0}, ids, counts;
     std::vector<float> values, repetition, frequency, presence;
-    std::vector<std::uint32_t> masks;
+    adjust_lists_.clear();
     const std::size_t words = (count(limits_.vocab) + 31) / 32;
+    const std::size_t masks_at =
+        mask ? adjust_lists_.room(step.sampling.size() * words * sizeof(std::uint32_t)) : 0;
     for (std::size_t r = 0; r < step.sampling.size(); ++r) {
       const RowSampling& row = step.sampling[r];
       targets.push_back(row.given >= 0 ? row.given : -static_cast<std::int32_t>(r) - 1);
@@ -713,17 +736,21 @@ class GpuRunner final : public Runner {
       frequency.push_back(row.adjust.frequency);
       presence.push_back(row.adjust.presence);
       if (!mask) continue;
-      masks.resize((r + 1) * words, ~0u);
-      std::ranges::copy(row.adjust.mask.first(std::min(words, row.adjust.mask.size())),
-                        masks.begin() + static_cast<std::ptrdiff_t>(r * words));
+      auto* const to =
+          reinterpret_cast<std::uint32_t*>(adjust_lists_.data() + masks_at) + r * words;
+      const std::size_t given_words = std::min(words, row.adjust.mask.size());
+      std::ranges::copy(row.adjust.mask.first(given_words), to);
+      std::fill(to + given_words, to + words, ~0u);
     }
-    const auto add = [&](const auto& list) { return lists_.add(std::span(std::as_const(list))); };
+    const auto add = [&](const auto& list) {
+      return adjust_lists_.add(std::span(std::as_const(list)));
+    };
     if (!adjusted_ && !given) return;
     const std::size_t at[] = {add(targets),    add(bias_offsets),    add(bias_ids), add(values),
-                              add(masks),      add(context_offsets), add(ids),      add(counts),
+                              masks_at,        add(context_offsets), add(ids),      add(counts),
                               add(repetition), add(frequency),       add(presence)};
-    lists_.reserve(lists_memory_, stream_.get());
-    const std::byte* const base = lists_memory_.as<std::byte>();
+    adjust_lists_.upload(slot.adjustments, adjust_memory_, stream_.get());
+    const std::byte* const base = adjust_memory_.as<std::byte>();
     const auto ints = [&](std::size_t i) {
       return reinterpret_cast<const std::int32_t*>(base + at[i]);
     };
@@ -821,7 +848,7 @@ class GpuRunner final : public Runner {
   std::unique_ptr<model::GpuWorkspace> workspace_;
   std::unique_ptr<model::GpuAdapters> adapters_;
   gpu::Buffer keys_, values_, table_, input_, ids_, hidden_, logits_, model_logits_, results_,
-      targets_, lse_, lists_memory_;
+      targets_, lse_, lists_memory_, adjust_memory_;
   kernels::KvView view_;
   std::array<Slot, 2> slots_;
   std::map<RecordingKey, Recording> recordings_;
@@ -829,7 +856,7 @@ class GpuRunner final : public Runner {
 
   std::vector<std::int32_t> sent_;  // what the device's page table holds
   std::vector<gpu::TableEntry> entries_;
-  Lists lists_;
+  Lists lists_, adjust_lists_;
   bool adjusted_ = false;
   gpu::LogitAdjustments adjustments_;
   const std::int32_t* given_ = nullptr;

@@ -21,6 +21,7 @@ struct GpuRunnerOptions {
   double memory_utilization = 0.9;  ///< the share of the device's memory that may be in use
   bool graphs = true;               ///< record decoding steps
   bool measured = false;            ///< plan products by timing them: slower to start
+  bool laws = true;                 ///< false: bits may depend on the company; for comparison
   std::int64_t max_loras = 0;       ///< adapters at once
   std::int64_t max_lora_rank = 16;  ///< of each, at most
 };

@@ -122,8 +122,8 @@ std::size_t GpuWorkspace::bytes(const Config& config, std::int64_t tokens, std::
 }
 
 GpuWorkspace::GpuWorkspace(const Config& config, std::int64_t tokens, std::int64_t rows,
-                           bool measured)
-    : plans(measured), config_(config), tokens_(tokens), rows_(rows) {
+                           bool measured, bool laws)
+    : plans(measured, laws), config_(config), tokens_(tokens), rows_(rows) {
   check_gpu_model(config, DType::bf16);
   memory_ = kernels::gpu::Buffer(bytes(config, tokens, rows));
   Pieces pieces(memory_.as<std::byte>());

@@ -35,8 +35,9 @@ struct GpuBatch {
 class GpuWorkspace {
  public:
   /// With `measured`, products are planned by timing every candidate when a number of rows is first seen, which takes a
-  /// fraction of a second and allocates; else by rules.
-  GpuWorkspace(const Config& config, std::int64_t tokens, std::int64_t rows, bool measured = false);
+  /// fraction of a second and allocates; else by rules. Without `laws`, as the library would: see LinearPlans.
+  GpuWorkspace(const Config& config, std::int64_t tokens, std::int64_t rows, bool measured = false,
+               bool laws = true);
   GpuWorkspace(const GpuWorkspace&) = delete;
   GpuWorkspace& operator=(const GpuWorkspace&) = delete;
 

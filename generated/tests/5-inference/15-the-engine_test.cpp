@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "labs/counting/allocations.h"
+#include "labs/inference/requests.h"
 #include "rose/app/engine_batch.h"
 #include "rose/core/error.h"
 #include "rose/core/rng.h"

@@ -169,11 +169,15 @@ int small_rule(const LinearShape& shape) {
 }  // namespace
 #endif
 
-LinearPlan plan_linear(const LinearShape& shape) {
+LinearPlan plan_linear(const LinearShape& shape, [[maybe_unused]] bool laws) {
   check_linear(shape);
   if (empty(shape)) return {.shape = shape};
   if (shape.in == DType::f32) return plan_of(shape, LinearPath::f32);
 #ifdef ROSE_HAVE_CUDA
+  if (!laws && library_fits(shape) && library_would_split(shape)) {
+    const std::vector<LinearPlan> own = linear_paths::library_plans(shape, 1, true);
+    if (!own.empty()) return own.front();
+  }
   if (linear_paths::small_fits(shape) && shape.m <= few_rows && library_would_split(shape)) {
     return plan_of(shape, LinearPath::small, small_rule(shape));
   }
@@ -217,7 +221,7 @@ std::vector<LinearPlan> linear_candidates(const LinearShape& shape, bool verifie
 const LinearPlan& LinearPlans::operator()(const LinearShape& shape) {
   const std::lock_guard lock(mutex_);
   if (const auto found = plans_.find(shape); found != plans_.end()) return found->second;
-  return plans_.emplace(shape, measured_ ? measure_linear(shape) : plan_linear(shape))
+  return plans_.emplace(shape, measured_ ? measure_linear(shape) : plan_linear(shape, laws_))
       .first->second;
 }
 

@@ -69,8 +69,8 @@ struct LinearArguments {
 /// Throws core::Error (invalid_argument) naming the field for a shape that makes no sense, unsupported for types it has no kernel for.
 void check_linear(const LinearShape& shape);
 
-/// By rules that were measured; takes some microseconds.
-LinearPlan plan_linear(const LinearShape& shape);
+/// By rules that were measured; takes some microseconds. Without `laws`: see LinearPlans.
+LinearPlan plan_linear(const LinearShape& shape, bool laws = true);
 
 /// Every plan that computes the shape: paths, tiles, the library's algorithms. When `verified`, each runs once
 /// on random data, and those whose bits differ from the plain loop are left out. That allocates, and waits for the device.
@@ -90,12 +90,13 @@ LinearPlan measure_linear(const LinearShape& shape);
 /// Plans by shape, each made once: by measurement, or by rules. May be shared by threads.
 class LinearPlans {
  public:
-  explicit LinearPlans(bool measured) : measured_(measured) {}
+  /// Without `laws`, what the library would split along K is given to it: bits then depend on M. For comparison.
+  explicit LinearPlans(bool measured, bool laws = true) : measured_(measured), laws_(laws) {}
   /// Valid as long as this object.
   const LinearPlan& operator()(const LinearShape& shape);
 
  private:
-  bool measured_;
+  bool measured_, laws_;
   std::mutex mutex_;
   std::map<LinearShape, LinearPlan> plans_;
 };
