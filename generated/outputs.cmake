@@ -12,6 +12,7 @@ set(ROSE_OUTPUTS
   labs/gpu/rows_bench.h
   labs/inference/pass.h
   labs/inference/qwen3.h
+  labs/inference/requests.h
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/rl/desk.h
@@ -588,9 +589,12 @@ set(ROSE_BENCHES
   cross-entropy
   engine-bs1-qwen3-0.6b
   engine-cpu-batch
+  engine-invariance-cost
   engine-mix-qwen3-0.6b
   engine-prefill-8k-qwen3-0.6b
+  engine-prefix-ttft
   engine-scheduler-step
+  engine-schema-cost
   gemm-bf16-shapes
   gemm-fp32-4096
   grammar-mask-cpu
@@ -616,11 +620,15 @@ set(ROSE_LINKS_cpu-prefill-smollm2 torch)
 set(ROSE_LINKS_cross-entropy cuda)
 set(ROSE_LINKS_engine-bs1-qwen3-0.6b torch cuda)
 set(ROSE_LINKS_engine-cpu-batch torch)
+set(ROSE_LINKS_engine-invariance-cost torch)
 set(ROSE_LINKS_engine-mix-qwen3-0.6b torch)
 set(ROSE_LINKS_engine-prefill-8k-qwen3-0.6b torch cuda)
+set(ROSE_LINKS_engine-prefix-ttft torch)
 set(ROSE_LINKS_engine-scheduler-step torch)
+set(ROSE_LINKS_engine-schema-cost torch)
 set(ROSE_LINKS_gemm-bf16-shapes cuda)
 set(ROSE_LINKS_gemm-fp32-4096 cuda)
+set(ROSE_LINKS_grammar-mask-cpu torch)
 set(ROSE_LINKS_numerics-contract cuda)
 set(ROSE_LINKS_paged-decode-64x4k cuda)
 set(ROSE_LINKS_rmsnorm-backward cuda)
@@ -632,6 +640,7 @@ set(ROSE_LINKS_train-cpu-eager torch)
 set(ROSE_LINKS_train-deterministic-cost torch cuda)
 set(ROSE_LINKS_train-gpt2-124m torch cuda)
 set(ROSE_LINKS_train-qwen3-0.6b torch cuda)
+set(ROSE_LINKS_prefix-radix torch)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
 set(ROSE_LINKS_1-foundations/14-first-words torch)
@@ -662,9 +671,12 @@ set(ROSE_LINKS_4-kernels/21-kernels-in-libtorch torch cuda)
 set(ROSE_LINKS_4-kernels/22-optimizer-steps cuda)
 set(ROSE_LINKS_4-kernels/23-one-token-at-a-time cuda)
 set(ROSE_LINKS_4-kernels/24-the-other-kernels-in-libtorch torch cuda)
+set(ROSE_LINKS_5-inference/04-prefix-cache torch)
 set(ROSE_LINKS_5-inference/07-the-forward-pass-on-a-gpu torch cuda)
 set(ROSE_LINKS_5-inference/08-cuda-graphs-and-overlapped-scheduling torch cuda)
+set(ROSE_LINKS_5-inference/09-batch-invariance torch)
 set(ROSE_LINKS_5-inference/15-the-engine torch)
+set(ROSE_LINKS_5-inference/22-patterns-and-schemas torch)
 set(ROSE_LINKS_5-inference/24-adapters torch cuda)
 set(ROSE_LINKS_5-inference/25-embeddings torch)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
@@ -679,9 +691,12 @@ set(ROSE_FILES
   bench/cross-entropy.cpp
   bench/engine-bs1-qwen3-0.6b.cpp
   bench/engine-cpu-batch.cpp
+  bench/engine-invariance-cost.cpp
   bench/engine-mix-qwen3-0.6b.cpp
   bench/engine-prefill-8k-qwen3-0.6b.cpp
+  bench/engine-prefix-ttft.cpp
   bench/engine-scheduler-step.cpp
+  bench/engine-schema-cost.cpp
   bench/gemm-bf16-shapes.cpp
   bench/gemm-fp32-4096.cpp
   bench/grammar-mask-cpu.cpp
@@ -741,6 +756,7 @@ set(ROSE_FILES
   labs/gpu/rows_bench.h
   labs/inference/pass.h
   labs/inference/qwen3.h
+  labs/inference/requests.h
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/rl/desk.h
