@@ -480,9 +480,11 @@ void GpuTraining::score(float scale, bool train) {
       mark("cross-entropy");
       continue;
     }
-    kernels::gpu::cross_entropy(words, saved_.targets + at, scale, d_words, saved_.losses + at,
-                                saved_.lse + at, stream(),
+    const bool in_place = dtype == DType::f16;  // the loss writes f32 and bf16
+    kernels::gpu::cross_entropy(words, saved_.targets + at, scale, in_place ? words : d_words,
+                                saved_.losses + at, saved_.lse + at, stream(),
                                 {weighted_ ? saved_.weights + at : nullptr, options_.z});
+    if (in_place) kernels::gpu::cast(out, back, stream());
     mark("cross-entropy");
     kernels::gpu::BackwardShape shape{
         .product = BackwardProduct::weight, .m = rows, .n = head.rows, .k = head.cols, .in = dtype};

@@ -3,7 +3,10 @@
 #include "rose/trainer/gpu_compute.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <string>
 #include <utility>
 
 #include "rose/core/error.h"
@@ -27,6 +30,7 @@ GpuCompute::GpuCompute(std::shared_ptr<model::WeightSet> weights, ComputeOptions
                               .measured = gpu.measured,
                               .free = gpu.free}),
       total_(2 * sizeof(double)) {
+  if (gpu.dtype == kernels::DType::f16) loss_scale_ = LossScale();
   const model::FlatLayout& layout = parameters_.layout();
   std::size_t next = 0;
   const auto group = [&](const model::FlatTensor&) {
@@ -81,7 +85,8 @@ LossSum GpuCompute::sums(const MicroBatch& batch) {
 }
 
 LossSum GpuCompute::accumulate(const MicroBatch& batch, double scale) {
-  training_.accumulate(examples_of(batch), static_cast<float>(scale));
+  training_.accumulate(examples_of(batch),
+                       static_cast<float>(scale * static_cast<double>(loss_scale_.scale())));
   return sums(batch);
 }
 
@@ -110,32 +115,41 @@ double GpuCompute::gradient_norm() {
   kernels::gpu::copy_to_host(total_.data(), square_sums_.data(), sizeof(double),
                              training_.stream());
   kernels::gpu::synchronize(training_.stream());
-  return std::sqrt(*total_.as<double>());
+  return std::sqrt(*total_.as<double>()) / static_cast<double>(loss_scale_.scale());
+}
+
+void GpuCompute::skip() {
+  if (parameters_.dtype() == kernels::DType::f16) loss_scale_.failed();
 }
 
 void GpuCompute::update(const UpdateArgs& args) {
   const std::int64_t size = parameters_.layout().size();
+  const auto scale = static_cast<float>(args.scale / static_cast<double>(loss_scale_.scale()));
   std::vector<kernels::AdamWStep> steps;
+  steps.reserve(groups_.size());
   for (const std::size_t p : groups_) {
     steps.push_back(adamw_step(options_.optimizer, rules_[p], args.update, args.rate));
   }
   if (!steps.empty()) {
-    kernels::gpu::flat_adamw(blocks_.as<kernels::gpu::FlatBlock>(), count_,
-                             {.weight = parameters_.masters(),
-                              .gradient = parameters_.gradients(),
-                              .first = moments_.as<float>(),
-                              .second = moments_.as<float>() + size,
-                              .copy = parameters_.copy()},
-                             steps, static_cast<float>(args.scale), training_.stream());
+    kernels::gpu::flat_adamw(
+        blocks_.as<kernels::gpu::FlatBlock>(), count_,
+        {.weight = parameters_.masters(),
+         .gradient = parameters_.gradients(),
+         .first = moments_.as<float>(),
+         .second = moments_.as<float>() + size,
+         .copy = parameters_.copy(),
+         .copy_type = parameters_.copy() == nullptr ? kernels::DType::bf16 : parameters_.dtype()},
+        steps, scale, training_.stream());
   }
-  if (options_.optimizer.method == Method::muon) step_matrices(args);
+  if (options_.optimizer.method == Method::muon) step_matrices(args, scale);
+  if (parameters_.dtype() == kernels::DType::f16) loss_scale_.succeeded();
   stale_ = true;
 }
 
-void GpuCompute::step_matrices(const UpdateArgs& args) {
+void GpuCompute::step_matrices(const UpdateArgs& args, float factor) {
   const std::span<const model::FlatTensor> tensors = parameters_.layout().tensors();
   auto* const scale = reinterpret_cast<float*>(square_sums_.as<double>() + 1);
-  *total_.as<float>(sizeof(double)) = static_cast<float>(args.scale);
+  *total_.as<float>(sizeof(double)) = factor;
   kernels::gpu::copy_to_device(scale, total_.as<float>(sizeof(double)), sizeof(float),
                                training_.stream());
   for (std::size_t p = 0; p < tensors.size(); ++p) {
@@ -194,13 +208,20 @@ void GpuCompute::visit(const std::function<void(const StateTensor&)>& visitor) {
     shown.shape = tensor.shape;
     shown.bytes = static_cast<std::size_t>(tensor.elements) * sizeof(float);
     const std::size_t at = (first + static_cast<std::size_t>(tensor.first)) * sizeof(float);
-    shown.read = [this, of, at, &tensor](std::span<std::byte> to) {
+    const auto fits = [role, &tensor](std::size_t bytes) {
+      if (bytes == static_cast<std::size_t>(tensor.elements) * sizeof(float)) return;
+      throw core::Error(core::Code::invalid_argument, "a state tensor has another size")
+          .in(std::string(role) + " " + tensor.name);
+    };
+    shown.read = [this, of, at, fits, &tensor](std::span<std::byte> to) {
+      fits(to.size());
       kernels::gpu::synchronize(training_.stream());
       if (of != nullptr) return of->download(to, at);
       parameters_.download(tensor,
                            {reinterpret_cast<float*>(to.data()), to.size() / sizeof(float)});
     };
-    shown.write = [this, of, at, &tensor](std::span<const std::byte> from) {
+    shown.write = [this, of, at, fits, &tensor](std::span<const std::byte> from) {
+      fits(from.size());
       kernels::gpu::synchronize(training_.stream());
       if (of != nullptr) return of->upload(from, at);
       parameters_.upload(
@@ -217,6 +238,20 @@ void GpuCompute::visit(const std::function<void(const StateTensor&)>& visitor) {
     show("first", tensors[p], &moments_, 0);
     if (rules_[p].method == Method::adamw) show("second", tensors[p], &moments_, size);
   }
+  if (parameters_.dtype() != kernels::DType::f16) return;
+  StateTensor shown;
+  shown.role = "loss_scale", shown.name = "loss_scale", shown.shape = {2};
+  shown.bytes = 2 * sizeof(float);
+  shown.read = [this](std::span<std::byte> to) {
+    const std::array<float, 2> now{loss_scale_.scale(), static_cast<float>(loss_scale_.good())};
+    std::memcpy(to.data(), now.data(), std::min(to.size(), sizeof now));
+  };
+  shown.write = [this](std::span<const std::byte> from) {
+    std::array<float, 2> now{};
+    std::memcpy(now.data(), from.data(), std::min(from.size(), sizeof now));
+    loss_scale_.restore(now[0], static_cast<std::int64_t>(now[1]));
+  };
+  visitor(shown);
 }
 
 }  // namespace rose::trainer

@@ -12,6 +12,7 @@
 #include "rose/kernels/gpu/muon.h"
 #include "rose/model/gpu_backward.h"
 #include "rose/trainer/compute.h"
+#include "rose/trainer/loss_scale.h"
 
 namespace rose::trainer {
 
@@ -25,7 +26,7 @@ struct GpuComputeOptions {
   bool free = false;      ///< let the library cut sums as it likes: for measuring only
 };
 
-/// Masters, gradients and moments in fp32, passes in `dtype`. The same inputs give the same bits.
+/// Masters, gradients and moments in fp32, passes in `dtype`: bf16, f32, or f16 under a loss scale. The same inputs give the same bits.
 class GpuCompute final : public Compute {
  public:
   GpuCompute(std::shared_ptr<model::WeightSet> weights, ComputeOptions options,
@@ -37,16 +38,18 @@ class GpuCompute final : public Compute {
   void logprobs(const MicroBatch& batch, std::span<float> out) override;
   double gradient_norm() override;
   void update(const UpdateArgs& args) override;
+  void skip() override;
   void visit(const std::function<void(const StateTensor&)>& visitor) override;
   const model::WeightSet& weights() override;
   DeviceInfo device() const override;
 
+  const LossScale& loss_scale() const { return loss_scale_; }
   const model::GpuParameters& parameters() const { return parameters_; }
   model::GpuTraining& training() { return training_; }
 
  private:
   LossSum sums(const MicroBatch& batch);
-  void step_matrices(const UpdateArgs& args);
+  void step_matrices(const UpdateArgs& args, float factor);
 
   std::shared_ptr<model::WeightSet> weights_;
   ComputeOptions options_;
@@ -61,7 +64,8 @@ class GpuCompute final : public Compute {
   kernels::gpu::HostBuffer total_;
   kernels::gpu::LinearPlans muon_plans_{false};
   kernels::gpu::Buffer muon_scratch_;
-  bool stale_ = false;  // the host's copy of the weights
+  bool stale_ = false;          // the host's copy of the weights
+  LossScale loss_scale_{1.0f};  // f16 only
   std::vector<float> losses_, lse_;
 };
 

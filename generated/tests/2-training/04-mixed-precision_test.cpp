@@ -38,13 +38,76 @@
 #include <variant>
 #include <vector>
 
+#include "labs/evidence/values.h"
 #include "labs/gpu/gpu_test.h"
 #include "rose/core/error.h"
 #include "rose/core/parallel.h"
 #include "rose/core/rng.h"
+#include "rose/kernels/cast.h"
 #include "rose/kernels/gpu/flat_step.h"
 #include "rose/model/files/budget.h"
 #include "rose/model/gpu_parameters.h"
+#include "rose/trainer/loss_scale.h"
+
+namespace rose::model {
+namespace {
+
+// A thousand small updates of a weight.
+TEST(MixedPrecision, SmallUpdatesNeedMoreBits) {
+  constexpr int updates = 1000, trials = 64;
+  constexpr float change = 1e-3f;
+  float full = 1.0f, nearest = 1.0f;
+  std::vector<kernels::bf16> chance(trials, kernels::to_bf16(1.0f));
+  core::ThreadPool pool(1);
+  for (int u = 0; u < updates; ++u) {
+    full -= change;
+    nearest = kernels::to_float(kernels::to_bf16(nearest - change));
+    std::vector<float> next;
+    for (const kernels::bf16 w : chance) next.push_back(kernels::to_float(w) - change);
+    kernels::to_bf16_stochastic(next, {.seed = 1, .step = static_cast<std::uint32_t>(u)}, chance,
+                                pool);
+  }
+  double mean = 0, spread = 0;
+  for (const kernels::bf16 w : chance) mean += static_cast<double>(kernels::to_float(w)) / trials;
+  for (const kernels::bf16 w : chance) {
+    const double off = static_cast<double>(kernels::to_float(w)) - mean;
+    spread += off * off / (trials - 1);
+  }
+  EXPECT_NEAR(full, 0.0f, 1e-4f);
+  EXPECT_EQ(nearest, 1.0f);
+  EXPECT_LT(std::abs(mean), 4 * std::sqrt(spread / trials) + 1e-4);
+  labs::write_value("test-small-updates", "chance", std::round(mean * 100) / 100);
+  labs::write_value("test-small-updates", "spread", std::round(std::sqrt(spread) * 100) / 100);
+}
+
+}  // namespace
+}  // namespace rose::model
+
+namespace rose::trainer {
+namespace {
+
+// A scale is found from above, and tried again.
+TEST(LossScale, HalvesAtOnceAndDoublesWithPatience) {
+  LossScale scale(65536.0f, 3);
+  const float gradient = 3.0f;  // overflows fp16 beyond 21,834
+  int skipped = 0;
+  for (int step = 0; step < 12; ++step) {
+    const float scaled = kernels::to_float(kernels::to_f16(gradient * scale.scale()));
+    if (std::isfinite(scaled)) {
+      scale.succeeded();
+    } else {
+      scale.failed();
+      ++skipped;
+    }
+    EXPECT_LE(scale.scale(), 65536.0f);
+  }
+  EXPECT_EQ(skipped, 4);  // twice at first, then each time it is doubled again
+  EXPECT_EQ(kernels::to_float(kernels::to_f16(0x1p-26f)), 0.0f);
+  EXPECT_EQ(kernels::to_float(kernels::to_f16(0x1p-26f * 65536.0f)), 0x1p-10f);
+}
+
+}  // namespace
+}  // namespace rose::trainer
 
 namespace rose::model {
 namespace {

@@ -246,7 +246,8 @@ TEST_F(GpuTrainingTest, GradientsAgreeWithTheCpu) {
     Gradients g(*weights);
     std::vector<float> expected_losses;
     gradients_on_cpu(*weights, r, 0.01f, expected_losses, g);
-    for (const kernels::DType dtype : {kernels::DType::f32, kernels::DType::bf16}) {
+    for (const kernels::DType dtype :
+         {kernels::DType::f32, kernels::DType::bf16, kernels::DType::f16}) {
       const GpuParameters parameters(*weights, dtype);
       GpuTraining training(parameters, {.shape = {.tokens = t, .head_rows = 300, .dtype = dtype}});
       training.zero_gradients();
