@@ -17,7 +17,7 @@ void launch_bias_backward(const Matrix& dy, float* db, Workspace workspace, Stre
 // Cut long sums so that few outputs fill the machine.
 std::int64_t backward_slices(const BackwardShape& shape) {
   if (shape.product == BackwardProduct::input || shape.free) return 1;
-  constexpr std::int64_t tile_rows = 128, tile_cols = 128, blocks = 528, most = 32, depth = 1024;
+  constexpr std::int64_t tile_rows = 128, tile_cols = 128, blocks = 200, most = 32, depth = 1024;
   const std::int64_t tiles =
       ((shape.n + tile_rows - 1) / tile_rows) * ((shape.k + tile_cols - 1) / tile_cols);
   std::int64_t slices = 1;

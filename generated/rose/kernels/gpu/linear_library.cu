@@ -122,7 +122,7 @@ int library_version() {
 // Turn proposals into plans.
 std::vector<LinearPlan> library_plans(const LinearShape& shape, int most, bool any) {
   const std::int64_t product_stride = shape.weight_rows();
-  static const std::byte placeholder{};  // the search looks at whether there is a bias, not at it
+  alignas(256) static const std::byte placeholder{};  // the search looks at a bias's alignment only
   Problem problem(shape, shape.k, shape.k, product_stride, &placeholder);
   cublasLtMatmulPreferenceOpaque_t preference;
   check_library(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
