@@ -468,6 +468,7 @@ set(ROSE_OUTPUTS
   rose/trainer/gpu_compute.cpp
   rose/trainer/gpu_compute.h
   rose/trainer/gradcheck.h
+  rose/trainer/loss_scale.h
   rose/trainer/objective.cpp
   rose/trainer/objective.h
   rose/trainer/optimizer.cpp
@@ -1213,6 +1214,7 @@ set(ROSE_FILES
   rose/trainer/gpu_compute.cpp
   rose/trainer/gpu_compute.h
   rose/trainer/gradcheck.h
+  rose/trainer/loss_scale.h
   rose/trainer/objective.cpp
   rose/trainer/objective.h
   rose/trainer/optimizer.cpp
