@@ -546,6 +546,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/24-adapters
   5-inference/25-embeddings
   6-agentic-rl/02-terminology
+  6-agentic-rl/03-history
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step
   6-agentic-rl/11-data-and-environments
@@ -1291,6 +1292,7 @@ set(ROSE_FILES
   tests/5-inference/24-adapters_test.cpp
   tests/5-inference/25-embeddings_test.cpp
   tests/6-agentic-rl/02-terminology_test.cpp
+  tests/6-agentic-rl/03-history_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
   tests/6-agentic-rl/11-data-and-environments_test.cpp
