@@ -12,13 +12,15 @@
 namespace rose::labs {
 
 // What is planned, and what is remembered of an episode.
+enum class TrainingOrder : std::uint8_t { finishing, starting, oldest_finished };
+
 struct SchedulePlan {
-  int slots = 64;         ///< episodes that can run at once
-  int batch = 64;         ///< episodes of one update
-  int bound = 0;          ///< by how many updates sampling may run ahead; 0: synchronous
-  double training = 1;    ///< time of one update
-  bool in_order = false;  ///< train in the order of starting, not of finishing
-  int oldest = std::numeric_limits<int>::max();  ///< finished episodes with more lag are dropped
+  int slots = 64;       ///< episodes that can run at once
+  int batch = 64;       ///< episodes of one update
+  int bound = 0;        ///< by how many updates sampling may run ahead; 0: synchronous
+  double training = 1;  ///< time of one update
+  TrainingOrder order = TrainingOrder::finishing;
+  int oldest = std::numeric_limits<int>::max();  ///< episodes with more lag are not trained on
 };
 
 struct Episode {
@@ -39,11 +41,11 @@ inline std::vector<Episode> take_batch(std::vector<Episode>& finished, const Sch
                                        std::int64_t first) {
   const auto size = static_cast<std::ptrdiff_t>(plan.batch);
   if (std::ssize(finished) < size) return {};
-  if (plan.in_order) {  // episodes first, first + 1, ... must all be among them
+  if (plan.order != TrainingOrder::finishing)
     std::sort(finished.begin(), finished.end(),
               [](const Episode& a, const Episode& b) { return a.index < b.index; });
-    if (finished[static_cast<std::size_t>(size) - 1].index != first + size - 1) return {};
-  }
+  const bool complete = finished[static_cast<std::size_t>(size) - 1].index == first + size - 1;
+  if (plan.order == TrainingOrder::starting && !complete) return {};  // wait for the first of all
   std::vector<Episode> batch(finished.begin(), finished.begin() + size);
   finished.erase(finished.begin(), finished.begin() + size);
   return batch;
@@ -67,6 +69,11 @@ inline Timeline simulate(const SchedulePlan& plan, int updates,
       running.push_back({length, t.time + length, started++, version});
     }
     if (update_ends == never) {
+      std::erase_if(finished, [&](const Episode& e) {
+        if (version - e.born <= plan.oldest) return false;
+        t.discarded.push_back(e);
+        return true;
+      });
       for (Episode& e : take_batch(finished, plan, std::int64_t{version} * plan.batch)) {
         e.lag = version - e.born;
         t.trained.push_back(e);
@@ -83,7 +90,7 @@ inline Timeline simulate(const SchedulePlan& plan, int updates,
     } else {
       t.time = next->end;
       t.sampled += next->length;
-      (version - next->born > plan.oldest ? t.discarded : finished).push_back(*next);
+      finished.push_back(*next);
       running.erase(next);
     }
   }
