@@ -37,6 +37,10 @@ bool has_canonical_bits(const LinearPlan& plan);
 void run_library(const LinearPlan& plan, const LinearArguments& arguments, Workspace workspace,
                  Stream stream);
 void run_small(const LinearPlan& plan, const LinearArguments& arguments, Stream stream);
+
+/// The path of chapter 4/23: whether it fits, and its kernel.
+bool resident_fits(const LinearShape& shape);
+void run_resident(const LinearPlan& plan, const LinearArguments& arguments, Stream stream);
 void run_general(const LinearPlan& plan, const LinearArguments& arguments, Workspace workspace,
                  Stream stream);
 void run_f32(const LinearPlan& plan, const LinearArguments& arguments, Workspace workspace,

@@ -178,6 +178,10 @@ __global__ void __launch_bounds__(128 * Groups + 32)
       __shfl_sync(full_warp, threadIdx.x / 32, 0);  // the compiler sees that a warp stays together
   const int row = blockIdx.y * o.x_rows, column = blockIdx.x * Columns;
   constexpr int multiplying = 4 * Groups;
+  if (threadIdx.x == 32 * multiplying) {
+    hopper::prefetch_map(&o.w_map);
+    hopper::prefetch_map(&o.x_map);
+  }
   start_barriers(o, at, multiplying);
   if (warp == multiplying) {
     if (lane == 0) copy_stages<Columns, Halves>(o, at, row, column);
@@ -265,6 +269,8 @@ void launch_halves(const Operands& o, const SmallVariant& variant, const LinearA
 }
 
 }  // namespace
+
+// The kernel for single rows is beside that of one token.
 
 bool small_fits(const LinearShape& shape) {
   return shape.in == DType::bf16 && shape.aligned && shape.k > 0 && shape.k % 8 == 0 &&

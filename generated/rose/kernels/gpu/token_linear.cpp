@@ -8,7 +8,7 @@
 
 namespace rose::kernels::gpu {
 
-void launch_token_linear(const LinearShape& shape, const TokenLinear& a, Stream stream);
+void launch_token_linear(const LinearShape& shape, const TokenLinear& a, Stream stream, bool early);
 bool token_linear_device_fits(const LinearShape& shape);
 
 bool token_linear_fits(const LinearShape& shape) {
@@ -55,7 +55,7 @@ void token_linear(const LinearShape& shape, const TokenLinear& a, [[maybe_unused
     }
   }
 #ifdef ROSE_HAVE_CUDA
-  launch_token_linear(shape, a, stream);
+  launch_token_linear(shape, a, stream, true);
 #else
   no_cuda("token_linear");
 #endif

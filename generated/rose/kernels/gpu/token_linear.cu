@@ -250,9 +250,14 @@ Division divide(const LinearShape& shape) {
 }
 
 template <int Halves, bool Norm>
-void launch(const Call& call, const Division& d, cudaStream_t stream) {
+void launch(const Call& call, const Division& d, bool early, cudaStream_t stream) {
   allow_shared_memory(token_kernel<Halves, Norm>, d.bytes);
-  launch_early(token_kernel<Halves, Norm>, d.blocks, kThreads, d.bytes, stream, call);
+  if (early) {
+    launch_early(token_kernel<Halves, Norm>, d.blocks, kThreads, d.bytes, stream, call);
+  } else {
+    token_kernel<Halves, Norm><<<d.blocks, kThreads, d.bytes, stream>>>(call);
+    ROSE_LAUNCH_CHECK("linear");
+  }
 }
 
 }  // namespace
@@ -267,7 +272,8 @@ bool token_linear_device_fits(const LinearShape& shape) {
   return d.tiles <= kThreads / 32 && d.bytes <= room;
 }
 
-void launch_token_linear(const LinearShape& shape, const TokenLinear& a, Stream stream) {
+void launch_token_linear(const LinearShape& shape, const TokenLinear& a, Stream stream,
+                         bool early) {
   const Division d = divide(shape);
   const auto data = [](const Matrix& m) { return static_cast<bf16x*>(m.data); };
   const LinearArguments linear{.x = a.x, .w = a.w, .bias = a.bias, .y = a.y};
@@ -292,9 +298,22 @@ void launch_token_linear(const LinearShape& shape, const TokenLinear& a, Stream 
   const cudaStream_t s = to_cuda(stream);
   const bool norm = a.norm.data != nullptr;
   if (shape.activation == Activation::swiglu) {
-    return norm ? launch<2, true>(call, d, s) : launch<2, false>(call, d, s);
+    return norm ? launch<2, true>(call, d, early, s) : launch<2, false>(call, d, early, s);
   }
-  norm ? launch<1, true>(call, d, s) : launch<1, false>(call, d, s);
+  norm ? launch<1, true>(call, d, early, s) : launch<1, false>(call, d, early, s);
 }
+
+// Be a path of the linear layer.
+namespace linear_paths {
+
+bool resident_fits(const LinearShape& shape) {
+  return token_linear_fits(shape);
+}
+
+void run_resident(const LinearPlan& plan, const LinearArguments& a, Stream stream) {
+  launch_token_linear(plan.shape, {.x = a.x, .w = a.w, .bias = a.bias, .y = a.y}, stream, false);
+}
+
+}  // namespace linear_paths
 
 }  // namespace rose::kernels::gpu
