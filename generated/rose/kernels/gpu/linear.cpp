@@ -76,6 +76,7 @@ std::string LinearPlan::describe() const {
     }
     case LinearPath::general: return "general";
     case LinearPath::f32: return "fp32";
+    case LinearPath::resident: return "few rows, all of the weight in flight";
   }
   return "";
 }
@@ -109,6 +110,7 @@ void linear(const LinearPlan& plan, const LinearArguments& arguments, Workspace 
     case LinearPath::none: return;
     case LinearPath::library: return linear_paths::run_library(plan, arguments, workspace, stream);
     case LinearPath::small: return linear_paths::run_small(plan, arguments, stream);
+    case LinearPath::resident: return linear_paths::run_resident(plan, arguments, stream);
     case LinearPath::general: return linear_paths::run_general(plan, arguments, workspace, stream);
     case LinearPath::f32: return linear_paths::run_f32(plan, arguments, workspace, stream);
   }
@@ -124,7 +126,8 @@ namespace {
 /// A plan for a path that is ours; swiglu and the general paths meet in the workspace.
 LinearPlan plan_of(const LinearShape& shape, LinearPath path, int variant = 0) {
   LinearPlan plan{.shape = shape, .path = path, .variant = variant};
-  if (path != LinearPath::small && shape.activation == Activation::swiglu) {
+  const bool fused = path == LinearPath::small || path == LinearPath::resident;
+  if (!fused && shape.activation == Activation::swiglu) {
     plan.workspace_bytes = static_cast<std::size_t>(shape.m * 2 * shape.n) *
                            static_cast<std::size_t>(info(shape.out).block_bytes);
   }
@@ -149,6 +152,7 @@ bool empty(const LinearShape& shape) {
 namespace {
 
 constexpr std::int64_t few_rows = 256;  // two tiles of rows
+constexpr std::int64_t resident_rows = 4;
 
 /// Left alone, the library splits K where its tiles are too wide to occupy the machine: there ours are better.
 bool library_would_split(const LinearShape& shape) {
@@ -179,6 +183,9 @@ LinearPlan plan_linear(const LinearShape& shape, [[maybe_unused]] bool laws) {
     if (!own.empty()) return own.front();
   }
   if (linear_paths::small_fits(shape) && shape.m <= few_rows && library_would_split(shape)) {
+    if (shape.m <= resident_rows && linear_paths::resident_fits(shape)) {
+      return plan_of(shape, LinearPath::resident);
+    }
     return plan_of(shape, LinearPath::small, small_rule(shape));
   }
   if (library_fits(shape)) {
@@ -202,6 +209,7 @@ std::vector<LinearPlan> linear_candidates(const LinearShape& shape, bool verifie
       return full || !linear_paths::library_trusted(plan);
     });
   }
+  if (linear_paths::resident_fits(shape)) plans.push_back(plan_of(shape, LinearPath::resident));
   if (linear_paths::small_fits(shape) && shape.m <= few_rows) {
     for (int i = 0; i < linear_paths::small_variants; ++i) {
       plans.push_back(plan_of(shape, LinearPath::small, i));

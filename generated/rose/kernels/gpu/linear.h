@@ -43,7 +43,8 @@ enum class LinearPath : std::uint8_t {
   library,  ///< cuBLASLt, with an algorithm that does not split K
   small,    ///< few rows: narrow column tiles, weights read once (sm_90)
   general,  ///< tensor cores for any shape and alignment
-  f32       ///< fp32 without tensor cores: one ascending chain of fma for each output
+  f32,      ///< fp32 without tensor cores: one ascending chain of fma for each output
+  resident  ///< at most eight rows: all of the weight in flight at once (sm_90)
 };
 
 struct LinearPlan {
