@@ -545,6 +545,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/22-patterns-and-schemas
   5-inference/24-adapters
   5-inference/25-embeddings
+  6-agentic-rl/01-curriculum-map
   6-agentic-rl/02-terminology
   6-agentic-rl/03-history
   6-agentic-rl/04-mathematical-foundations
@@ -567,6 +568,7 @@ set(ROSE_FAILS)
 set(ROSE_EXERCISES
   horizon-fit
   kahan
+  map-shift
   mini-tangle-unused
   pipeline-window
   preference-weights
@@ -720,6 +722,8 @@ set(ROSE_FILES
   exercises/horizon-fit_stub.cpp
   exercises/kahan_solution.cpp
   exercises/kahan_stub.cpp
+  exercises/map-shift_solution.cpp
+  exercises/map-shift_stub.cpp
   exercises/mini-tangle-unused_solution.cpp
   exercises/mini-tangle-unused_stub.cpp
   exercises/pipeline-window_solution.cpp
@@ -1291,6 +1295,7 @@ set(ROSE_FILES
   tests/5-inference/22-patterns-and-schemas_test.cpp
   tests/5-inference/24-adapters_test.cpp
   tests/5-inference/25-embeddings_test.cpp
+  tests/6-agentic-rl/01-curriculum-map_test.cpp
   tests/6-agentic-rl/02-terminology_test.cpp
   tests/6-agentic-rl/03-history_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
