@@ -82,6 +82,20 @@ TEST(Desk, KeepsItsPromises) {
   EXPECT_TRUE(Desk(shop(), 2).step({"done"}).terminated);
 }
 
+// Agreement beyond chance.
+double kappa(double both_good, double first_only, double second_only, double both_bad) {
+  const double n = both_good + first_only + second_only + both_bad;
+  const double first = (both_good + first_only) / n, second = (both_good + second_only) / n;
+  const double chance = first * second + (1 - first) * (1 - second);
+  return ((both_good + both_bad) / n - chance) / (1 - chance);
+}
+
+TEST(People, AgreeLessThanItSeems) {
+  EXPECT_NEAR(kappa(85, 5, 5, 5), 0.444, 5e-4);
+  EXPECT_NEAR(kappa(81, 9, 9, 1), 0, 1e-12);  // independent
+  EXPECT_NEAR(kappa(90, 0, 0, 10), 1, 1e-12);
+}
+
 // What four probes keep, and what they leave.
 double informative(double p, int group) {
   return 1 - std::pow(p, group) - std::pow(1 - p, group);
@@ -91,6 +105,8 @@ TEST(Probes, KeepTheMiddleAndLeaveTheUncertain) {
   EXPECT_NEAR(informative(0.01, 8), 0.077, 5e-4);
   EXPECT_NEAR(informative(0.1, 8), 0.57, 5e-3);
   EXPECT_NEAR(informative(0.5, 8), 0.992, 5e-4);
+  EXPECT_NEAR(std::pow(0.6, 10), 0.006, 5e-5);
+  EXPECT_NEAR(std::pow(0.6, 3), 0.216, 1e-12);
   double kept = 0, never = 0, never_rate = 0, never_teaches = 0;
   const int cells = 200'000;
   for (int i = 0; i < cells; ++i) {

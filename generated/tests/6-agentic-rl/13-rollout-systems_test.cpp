@@ -253,5 +253,12 @@ TEST(Faults, CostTheLongMost) {
   }
 }
 
+// What reaches the gradient.
+TEST(Rollouts, YieldIsAProductOfShares) {
+  const double uniform = std::pow(0.9, 8) + std::pow(0.1, 8);
+  EXPECT_NEAR(uniform, 0.43, 0.005);
+  write_value("rl-yield", "share", (1 - 0.491) * (1 - uniform) * 0.95);
+}
+
 }  // namespace
 }  // namespace rose::labs
