@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   for (const auto& [name, what] : engine_commands) app.add_subcommand(name, what);
   rose::app::add_tokenize(app);
   rose::app::add_convert(app);
+  rose::app::add_data(app);
   rose::app::add_models(app);
   rose::app::add_doctor(app);
   rose::app::add_bench(app);

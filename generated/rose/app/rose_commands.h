@@ -8,6 +8,7 @@ namespace rose::app {
 
 void add_tokenize(CLI::App& app);
 void add_convert(CLI::App& app);
+void add_data(CLI::App& app);
 void add_models(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_bench(CLI::App& app);
