@@ -44,6 +44,7 @@ set(ROSE_OUTPUTS
   rose/app/rose_bench.cpp
   rose/app/rose_commands.h
   rose/app/rose_convert.cpp
+  rose/app/rose_data.cpp
   rose/app/rose_doctor.cpp
   rose/app/rose_models.cpp
   rose/app/rose_tokenize.cpp
@@ -451,18 +452,30 @@ set(ROSE_OUTPUTS
   rose/trainer/cpu_compute.h
   rose/trainer/data.cpp
   rose/trainer/data.h
+  rose/trainer/data/contamination.cpp
+  rose/trainer/data/contamination.h
+  rose/trainer/data/encode.cpp
+  rose/trainer/data/encode.h
   rose/trainer/data/loader.cpp
   rose/trainer/data/loader.h
   rose/trainer/data/micro_batch.cpp
   rose/trainer/data/micro_batch.h
+  rose/trainer/data/near_duplicates.cpp
+  rose/trainer/data/near_duplicates.h
   rose/trainer/data/packing.cpp
   rose/trainer/data/packing.h
   rose/trainer/data/prefetch.cpp
   rose/trainer/data/prefetch.h
+  rose/trainer/data/prepare.cpp
+  rose/trainer/data/prepare.h
+  rose/trainer/data/quality.cpp
+  rose/trainer/data/quality.h
   rose/trainer/data/shard.cpp
   rose/trainer/data/shard.h
   rose/trainer/data/stream.cpp
   rose/trainer/data/stream.h
+  rose/trainer/data/text_source.cpp
+  rose/trainer/data/text_source.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
   rose/trainer/gpu_compute.cpp
@@ -509,6 +522,7 @@ set(ROSE_CHAPTER_TESTS
   2-training/06-checkpoints-and-exact-resume
   2-training/07-activation-memory
   2-training/08-fused-layers
+  2-training/13-preparing-a-corpus
   4-kernels/01-the-gpu-and-the-roofline
   4-kernels/02-elementwise
   4-kernels/03-reduction
@@ -795,6 +809,7 @@ set(ROSE_FILES
   rose/app/rose_bench.cpp
   rose/app/rose_commands.h
   rose/app/rose_convert.cpp
+  rose/app/rose_data.cpp
   rose/app/rose_doctor.cpp
   rose/app/rose_models.cpp
   rose/app/rose_tokenize.cpp
@@ -1202,18 +1217,30 @@ set(ROSE_FILES
   rose/trainer/cpu_compute.h
   rose/trainer/data.cpp
   rose/trainer/data.h
+  rose/trainer/data/contamination.cpp
+  rose/trainer/data/contamination.h
+  rose/trainer/data/encode.cpp
+  rose/trainer/data/encode.h
   rose/trainer/data/loader.cpp
   rose/trainer/data/loader.h
   rose/trainer/data/micro_batch.cpp
   rose/trainer/data/micro_batch.h
+  rose/trainer/data/near_duplicates.cpp
+  rose/trainer/data/near_duplicates.h
   rose/trainer/data/packing.cpp
   rose/trainer/data/packing.h
   rose/trainer/data/prefetch.cpp
   rose/trainer/data/prefetch.h
+  rose/trainer/data/prepare.cpp
+  rose/trainer/data/prepare.h
+  rose/trainer/data/quality.cpp
+  rose/trainer/data/quality.h
   rose/trainer/data/shard.cpp
   rose/trainer/data/shard.h
   rose/trainer/data/stream.cpp
   rose/trainer/data/stream.h
+  rose/trainer/data/text_source.cpp
+  rose/trainer/data/text_source.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
   rose/trainer/gpu_compute.cpp
@@ -1259,6 +1286,7 @@ set(ROSE_FILES
   tests/2-training/06-checkpoints-and-exact-resume_test.cpp
   tests/2-training/07-activation-memory_test.cpp
   tests/2-training/08-fused-layers_test.cpp
+  tests/2-training/13-preparing-a-corpus_test.cpp
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
   tests/4-kernels/02-elementwise_test.cpp
   tests/4-kernels/03-reduction_test.cpp
