@@ -15,6 +15,7 @@
 #include "rose/kernels/gpu/embedding.h"
 #include "rose/kernels/gpu/norm.h"
 #include "rose/kernels/gpu/rope.h"
+#include "rose/kernels/gpu/turn_heads.h"
 #include "rose/model/gpu_forward.h"
 #include "rose/model/gpu_weights.h"
 #include "rose/model/program.h"
@@ -74,6 +75,11 @@ class TrainingOperations {
 
   void place_keys() {
     constexpr auto half = kernels::gpu::RopePairing::half;
+    if (turns_at_once()) {
+      kernels::gpu::turn_heads(head_turn(), raw(0, c_.heads + c_.kv_heads), now(keep_->turned),
+                               keep_->q_inv, keep_->k_inv, s_);
+      return t_.mark("turn");
+    }
     if (c_.qk_norm) {
       kernels::gpu::rmsnorm_heads(raw(0, c_.heads), layer_->q_norm, c_.norm_eps, q(), keep_->q_inv,
                                   s_);
@@ -81,8 +87,9 @@ class TrainingOperations {
                                   keep_->k_inv, s_);
     }
     if (c_.family != Family::gpt2) {
-      kernels::gpu::rope(q(), c_.head_dim, saved_.cos, saved_.sin, half, false, s_);
-      kernels::gpu::rope(k(), c_.head_dim, saved_.cos, saved_.sin, half, false, s_);
+      const Matrix both =
+          heads_of(c_.qk_norm ? keep_->turned : keep_->qkv, 0, c_.heads + c_.kv_heads);
+      kernels::gpu::rope(both, c_.head_dim, saved_.cos, saved_.sin, half, false, s_);
     }
     t_.mark("turn");
   }
@@ -144,7 +151,12 @@ class TrainingOperations {
       activate();
     }
     multiply_back(dx, act, layer_->down, slope_->down, slope_->down_bias, act);
-    if (c_.family == Family::gpt2) {
+    Matrix up_bias = slope_->up_bias;
+    if (c_.family == Family::gpt2 && up_bias.data != nullptr) {
+      kernels::gpu::gelu_bias_backward(up, act, up, gelu(), floats(up_bias),
+                                       t_.scratch_.workspace(), s_);
+      up_bias = {};  // done
+    } else if (c_.family == Family::gpt2) {
       kernels::gpu::gelu_backward(up, act, up, gelu(), s_);
     } else {
       const Matrix gate = half(keep_->up, 0), rest = half(keep_->up, 1);
@@ -152,7 +164,7 @@ class TrainingOperations {
     }
     t_.mark("activation back");
     const Matrix normed = now(keep_->ffn_normed);
-    multiply_back(up, normed, layer_->up, slope_->up, slope_->up_bias, normed);
+    multiply_back(up, normed, layer_->up, slope_->up, up_bias, normed);
     norm_back(keep_->middle, layer_->ffn_norm, keep_->ffn_mean, keep_->ffn_inv, normed, true,
               slope_->ffn_norm, slope_->ffn_norm_bias);
   }
@@ -167,18 +179,7 @@ class TrainingOperations {
                                      {q(), k(), v(), now(keep_->attended), keep_->lse},
                                      d_attended(), dq, dk, dv, t_.attention_back_.workspace(), s_);
     t_.mark("attention back");
-    if (c_.family != Family::gpt2) {
-      constexpr auto pairs = kernels::gpu::RopePairing::half;
-      kernels::gpu::rope(dq, c_.head_dim, saved_.cos, saved_.sin, pairs, true, s_);
-      kernels::gpu::rope(dk, c_.head_dim, saved_.cos, saved_.sin, pairs, true, s_);
-    }
-    if (c_.qk_norm) {
-      kernels::gpu::rmsnorm_heads_backward(raw(0, c_.heads), layer_->q_norm, keep_->q_inv, dq, dq,
-                                           floats(slope_->q_norm), t_.scratch_.workspace(), s_);
-      kernels::gpu::rmsnorm_heads_backward(raw(c_.heads, c_.kv_heads), layer_->k_norm, keep_->k_inv,
-                                           dk, dk, floats(slope_->k_norm), t_.scratch_.workspace(),
-                                           s_);
-    }
+    turn_back(dq, dk, heads_of(d, 0, c_.heads + c_.kv_heads));
     t_.mark("turn back");
     const Matrix normed = now(keep_->normed);
     multiply_back(d, normed, layer_->qkv, slope_->qkv, slope_->qkv_bias, normed);
@@ -278,6 +279,36 @@ class TrainingOperations {
 
   static float* floats(const Matrix& m) { return static_cast<float*>(m.data); }
 
+  bool turns_at_once() const { return c_.qk_norm && kernels::gpu::can_turn_heads(c_.head_dim); }
+  kernels::gpu::HeadTurn head_turn() const {
+    return {.heads = c_.heads,
+            .kv_heads = c_.kv_heads,
+            .head_dim = c_.head_dim,
+            .q_norm = layer_->q_norm,
+            .k_norm = layer_->k_norm,
+            .eps = c_.norm_eps,
+            .cos = saved_.cos,
+            .sin = saved_.sin};
+  }
+  /// Through rotation and QK-norm, in place; `both` are dq and dk side by side.
+  void turn_back(const Matrix& dq, const Matrix& dk, const Matrix& both) const {
+    constexpr auto pairs = kernels::gpu::RopePairing::half;
+    const kernels::gpu::Workspace room = t_.scratch_.workspace();
+    if (turns_at_once()) {
+      return kernels::gpu::turn_heads_backward(
+          head_turn(), raw(0, c_.heads + c_.kv_heads), keep_->q_inv, keep_->k_inv, both,
+          floats(slope_->q_norm), floats(slope_->k_norm), room, s_);
+    }
+    if (c_.family != Family::gpt2) {
+      kernels::gpu::rope(both, c_.head_dim, saved_.cos, saved_.sin, pairs, true, s_);
+    }
+    if (!c_.qk_norm) return;
+    kernels::gpu::rmsnorm_heads_backward(raw(0, c_.heads), layer_->q_norm, keep_->q_inv, dq, dq,
+                                         floats(slope_->q_norm), room, s_);
+    kernels::gpu::rmsnorm_heads_backward(raw(c_.heads, c_.kv_heads), layer_->k_norm, keep_->k_inv,
+                                         dk, dk, floats(slope_->k_norm), room, s_);
+  }
+
   /// dw += dy^T x, db += the columns of dy, dx = dy w; dx may be x.
   void multiply_back(const Matrix& dy, const Matrix& x, const Matrix& w, const Matrix& dw,
                      const Matrix& db, const Matrix& dx) const {
@@ -339,6 +370,7 @@ std::size_t scratch_bytes(const Config& c, const GpuTrainingOptions& options) {
   std::size_t most = kLibrary + partials;
   most = std::max(most, kernels::gpu::norm_backward_workspace(t, c.hidden));
   most = std::max(most, kernels::gpu::norm_backward_workspace(t * c.heads, c.head_dim));
+  most = std::max(most, kernels::gpu::turn_heads_backward_workspace(c.head_dim));
   most = std::max(most, kernels::gpu::bias_backward_workspace(t, std::max(up, wide)));
   return std::max(most, kernels::gpu::embedding_backward_workspace(t));
 }

@@ -44,9 +44,13 @@
 #include "rose/core/error.h"
 #include "rose/core/rng.h"
 #include "rose/kernels/cross_entropy.h"
+#include "rose/kernels/gpu/elementwise.h"
 #include "rose/kernels/gpu/graph.h"
 #include "rose/kernels/gpu/linear_backward.h"
+#include "rose/kernels/gpu/norm.h"
+#include "rose/kernels/gpu/rope.h"
 #include "rose/kernels/gpu/stopwatch.h"
+#include "rose/kernels/gpu/turn_heads.h"
 #include "rose/model/backward.h"
 #include "rose/model/forward.h"
 #include "rose/model/gpu_backward.h"
@@ -125,6 +129,95 @@ TEST_F(GpuBackwardProducts, AreAsNearAsRoundingAllows) {
   }
 }
 
+// Fused operations have the bits of those they replace.
+using GpuFused = GpuTest;
+
+TEST_F(GpuFused, GeluAndBiasInOneVisit) {
+  constexpr std::int64_t m = 700, n = 200;
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    const DeviceMatrix x = DeviceMatrix::of(random_values(m * n, 1), m, n, dtype, {.gap = 8}),
+                       dy = DeviceMatrix::of(random_values(m * n, 2), m, n, dtype), a(m, n, dtype),
+                       b(m, n, dtype);
+    const Buffer room(bias_backward_workspace(m, n)), sums(2 * n * sizeof(float));
+    fill_bytes(sums.data(), 0, sums.bytes(), {});
+    gelu_backward(x.view(), dy.view(), a.view(), Gelu::tanh, {});
+    bias_backward(a.view(), sums.as<float>(), room.workspace(), {});
+    gelu_bias_backward(x.view(), dy.view(), b.view(), Gelu::tanh, sums.as<float>() + n,
+                       room.workspace(), {});
+    expect_same_bits(a.values(), b.values(), "gradients");
+    const std::vector<float> both = sums.values<float>();
+    expect_same_bits(std::span(both).first(n), std::span(both).last(n), "sums");
+    b.expect_guards("dx");
+  }
+}
+
+TEST_F(GpuFused, NormAndTurnInOneVisit) {
+  constexpr std::int64_t tokens = 301, heads = 4, kv_heads = 2;
+  for (const std::int64_t d : {64, 128, 256}) {
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      const std::int64_t cols = (heads + kv_heads) * d;
+      const DeviceMatrix x =
+          DeviceMatrix::of(random_values(tokens * cols, 1), tokens, cols, dtype, {.gap = 8});
+      const DeviceMatrix q_norm = DeviceMatrix::of(random_values(d, 2), 1, d, DType::f32),
+                         k_norm = DeviceMatrix::of(random_values(d, 3), 1, d, DType::f32);
+      const std::vector<float> angles = random_values(tokens * d / 2, 4);
+      std::vector<float> cosines, sines;
+      for (const float angle : angles)
+        cosines.push_back(std::cos(angle)), sines.push_back(std::sin(angle));
+      const Buffer cos = Buffer::of(std::span<const float>(cosines)),
+                   sin = Buffer::of(std::span<const float>(sines));
+      const Buffer inv(tokens * (heads + kv_heads) * 4), other_inv(inv.bytes()), sums(4 * d * 4),
+          room(std::max(turn_heads_backward_workspace(d),
+                        norm_backward_workspace(tokens * heads, d)));
+      fill_bytes(sums.data(), 0, sums.bytes(), {});
+      const HeadTurn turn{heads,           kv_heads,       d, q_norm.view(), k_norm.view(), 1e-6f,
+                          cos.as<float>(), sin.as<float>()};
+      const DeviceMatrix a(tokens, cols, dtype), b(tokens, cols, dtype);
+      const auto part = [&](const DeviceMatrix& of, bool keys) {
+        Matrix m = of.view();
+        m.stride = m.row_stride();
+        m.cols = (keys ? kv_heads : heads) * d;
+        if (keys)
+          m.data = static_cast<std::byte*>(m.data) +
+                   heads * static_cast<std::int64_t>(row_bytes(dtype, d));
+        return m;
+      };
+      float *const q_inv = inv.as<float>(), *const k_inv = q_inv + tokens * heads;
+      turn_heads(turn, x.view(), a.view(), q_inv, k_inv, {});
+      rmsnorm_heads(part(x, false), q_norm.view(), 1e-6f, part(b, false), other_inv.as<float>(),
+                    {});
+      rmsnorm_heads(part(x, true), k_norm.view(), 1e-6f, part(b, true),
+                    other_inv.as<float>() + tokens * heads, {});
+      rope(b.view(), d, cos.as<float>(), sin.as<float>(), RopePairing::half, false, {});
+      expect_same_bits(a.values(), b.values(), "turned");
+      expect_same_bits(inv.values<float>(), other_inv.values<float>(), "inverses");
+      const std::vector<float> slopes = random_values(tokens * cols, 5);
+      const DeviceMatrix da = DeviceMatrix::of(slopes, tokens, cols, dtype),
+                         db = DeviceMatrix::of(slopes, tokens, cols, dtype);
+      float* const s = sums.as<float>();
+      turn_heads_backward(turn, x.view(), q_inv, k_inv, da.view(), s, s + d, room.workspace(), {});
+      rope(db.view(), d, cos.as<float>(), sin.as<float>(), RopePairing::half, true, {});
+      rmsnorm_heads_backward(part(x, false), q_norm.view(), q_inv, part(db, false), part(db, false),
+                             s + 2 * d, room.workspace(), {});
+      rmsnorm_heads_backward(part(x, true), k_norm.view(), k_inv, part(db, true), part(db, true),
+                             s + 3 * d, room.workspace(), {});
+      const auto near = [&](std::span<const float> mine, std::span<const float> theirs,
+                            const char* what) {
+        double gap = 0, size = 0;
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+          gap += (double{mine[i]} - theirs[i]) * (double{mine[i]} - theirs[i]);
+          size += double{theirs[i]} * theirs[i];
+        }
+        EXPECT_LT(std::sqrt(gap / size), dtype == DType::f32 ? 1e-6 : 0x1p-8) << what << ' ' << d;
+      };
+      near(da.values(), db.values(), "dx");
+      const std::vector<float> all = sums.values<float>();
+      near(std::span(all).first(static_cast<std::size_t>(2 * d)),
+           std::span(all).last(static_cast<std::size_t>(2 * d)), "weights");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rose::kernels::gpu
 
@@ -148,6 +241,8 @@ std::vector<Config> training_variety() {
   list.push_back(c);
   c = base, c.family = Family::qwen3, c.qk_norm = c.tied_head = true, c.head_dim = 128;
   c.rope_theta = 1e6f;
+  list.push_back(c);
+  c.head_dim = 96;  // no power of two: normed and turned apart
   list.push_back(c);
   return list;
 }

@@ -13,6 +13,8 @@ namespace rose::kernels::gpu {
 void run_backward(const BackwardPlan& plan, const Matrix& left, const Matrix& right,
                   const Matrix& out, Workspace workspace, Stream stream);
 void launch_bias_backward(const Matrix& dy, float* db, Workspace workspace, Stream stream);
+void launch_gelu_bias_backward(const Matrix& x, const Matrix& dy, const Matrix& dx, Gelu kind,
+                               float* db, Workspace workspace, Stream stream);
 
 // Cut long sums so that few outputs fill the machine.
 std::int64_t backward_slices(const BackwardShape& shape) {
@@ -117,6 +119,23 @@ void bias_backward(const Matrix& dy, float* db, Workspace workspace,
   launch_bias_backward(dy, db, workspace, stream);
 #else
   no_cuda("bias_backward");
+#endif
+}
+
+void gelu_bias_backward(const Matrix& x, const Matrix& dy, const Matrix& dx,
+                        [[maybe_unused]] Gelu kind, float* db, Workspace workspace,
+                        [[maybe_unused]] Stream stream) {
+  check_matrix(x, "x");
+  if (!is_activation(x.dtype)) bad_argument("x", "f32, bf16 or f16 is needed");
+  check_matrix(dy, "dy", x.rows, x.cols, x.dtype);
+  check_matrix(dx, "dx", x.rows, x.cols, x.dtype);
+  if (x.empty()) return;
+  if (db == nullptr) bad_argument("db", "no memory");
+  check_workspace(workspace, bias_backward_workspace(x.rows, x.cols));
+#ifdef ROSE_HAVE_CUDA
+  launch_gelu_bias_backward(x, dy, dx, kind, db, workspace, stream);
+#else
+  no_cuda("gelu_bias_backward");
 #endif
 }
 

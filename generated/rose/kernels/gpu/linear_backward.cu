@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "rose/kernels/gpu/activation.cuh"
 #include "rose/kernels/gpu/buffer.h"
 #include "rose/kernels/gpu/group.cuh"
 #include "rose/kernels/gpu/linear_backward.h"
@@ -91,11 +92,27 @@ __global__ void __launch_bounds__(kThreads)
 // Sum columns of a chunk of rows, then of all chunks.
 constexpr int kChunk = 256, kWarp = 32, kWarps = kThreads / kWarp;
 
+/// Adds the warps' sums of a block's columns.
+__device__ __forceinline__ void store_chunk(const float (&sum)[group_size], std::int64_t cols,
+                                            float* partial) {
+  __shared__ float shared[kWarps][kWarp * group_size];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  ROSE_UNROLL()
+  for (int e = 0; e < group_size; ++e) shared[warp][lane * group_size + e] = sum[e];
+  __syncthreads();
+  const std::int64_t mine = std::int64_t{blockIdx.x} * kWarp * group_size + threadIdx.x;
+  if (mine >= cols) return;
+  float total = shared[0][threadIdx.x];
+  ROSE_UNROLL()
+  for (int w = 1; w < kWarps; ++w) total += shared[w][threadIdx.x];
+  partial[blockIdx.y * cols + mine] = total;
+}
+
 template <class T, bool kWide>
 __global__ void __launch_bounds__(kThreads)
     bias_chunks_kernel(const T* dy, std::int64_t rows, std::int64_t cols, std::int64_t stride,
                        float* partial) {
-  __shared__ float shared[kWarps][kWarp * group_size];
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t col = (std::int64_t{blockIdx.x} * kWarp + lane) * group_size;
@@ -107,15 +124,7 @@ __global__ void __launch_bounds__(kThreads)
     ROSE_UNROLL()
     for (int e = 0; e < group_size; ++e) sum[e] += to_float(group.at[e]);
   }
-  ROSE_UNROLL()
-  for (int e = 0; e < group_size; ++e) shared[warp][lane * group_size + e] = sum[e];
-  __syncthreads();
-  const std::int64_t mine = std::int64_t{blockIdx.x} * kWarp * group_size + threadIdx.x;
-  if (mine >= cols) return;
-  float total = shared[0][threadIdx.x];
-  ROSE_UNROLL()
-  for (int w = 1; w < kWarps; ++w) total += shared[w][threadIdx.x];
-  partial[blockIdx.y * cols + mine] = total;
+  store_chunk(sum, cols, partial);
 }
 
 __global__ void __launch_bounds__(kWarp* kWarps)
@@ -133,6 +142,41 @@ __global__ void __launch_bounds__(kWarp* kWarps)
   ROSE_UNROLL()
   for (int w = 1; w < kWarps; ++w) sum += shared[w][threadIdx.x];
   db[col] += sum;
+}
+
+// Go back through GELU, and sum the columns of the result.
+template <class T, Gelu kKind, bool kWide>
+__global__ void __launch_bounds__(kThreads)
+    gelu_bias_kernel(const T* x, std::int64_t x_stride, const T* dy, std::int64_t dy_stride, T* dx,
+                     std::int64_t dx_stride, std::int64_t rows, std::int64_t cols, float* partial) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t col = (std::int64_t{blockIdx.x} * kWarp + lane) * group_size;
+  const std::int64_t first = std::int64_t{blockIdx.y} * kChunk, last = min(rows, first + kChunk);
+  constexpr int ahead = 4;
+  float sum[group_size] = {};
+  for (std::int64_t row = first + warp; row < last; row += ahead * kWarps) {
+    Group<T> at[ahead], slope[ahead];
+    ROSE_UNROLL()
+    for (int i = 0; i < ahead; ++i) {
+      const std::int64_t r = row + i * kWarps, left = r < last ? cols - col : 0;
+      at[i] = load_group<kWide>(x + r * x_stride + col, left);
+      slope[i] = load_group<kWide>(dy + r * dy_stride + col, left);
+    }
+    ROSE_UNROLL()
+    for (int i = 0; i < ahead; ++i) {
+      const std::int64_t r = row + i * kWarps, left = r < last ? cols - col : 0;
+      ROSE_UNROLL()
+      for (int e = 0; e < group_size; ++e) {
+        const float z = to_float(at[i].at[e]);
+        const float d = kKind == Gelu::exact ? gelu_exact_slope(z) : gelu_tanh_slope(z);
+        slope[i].at[e] = from_float<T>(to_float(slope[i].at[e]) * d);
+        sum[e] += to_float(slope[i].at[e]);
+      }
+      store_group<kWide>(dx + r * dx_stride + col, slope[i], left);
+    }
+  }
+  store_chunk(sum, cols, partial);
 }
 
 }  // namespace
@@ -226,6 +270,32 @@ void launch_bias_backward(const Matrix& dy, float* db, Workspace workspace, Stre
   bias_fold_kernel<<<static_cast<unsigned>(ceil_div(dy.cols, kWarp)), dim3(kWarp, kWarps), 0,
                      to_cuda(stream)>>>(partial, chunks, dy.cols, db);
   ROSE_LAUNCH_CHECK("bias_backward");
+}
+
+void launch_gelu_bias_backward(const Matrix& x, const Matrix& dy, const Matrix& dx, Gelu kind,
+                               float* db, Workspace workspace, Stream stream) {
+  auto* const partial = static_cast<float*>(workspace.data);
+  const std::int64_t chunks = ceil_div(x.rows, kChunk);
+  const dim3 grid(static_cast<unsigned>(ceil_div(x.cols, kWarp * group_size)),
+                  static_cast<unsigned>(chunks));
+  const bool wide = all_wide(x, dy, dx);
+  with_activation(x.dtype, [&]<class T>(T*) {
+    const auto launch = [&](auto kernel) {
+      kernel<<<grid, kThreads, 0, to_cuda(stream)>>>(
+          static_cast<const T*>(x.data), x.row_stride(), static_cast<const T*>(dy.data),
+          dy.row_stride(), static_cast<T*>(dx.data), dx.row_stride(), x.rows, x.cols, partial);
+    };
+    if (kind == Gelu::exact) {
+      wide ? launch(gelu_bias_kernel<T, Gelu::exact, true>)
+           : launch(gelu_bias_kernel<T, Gelu::exact, false>);
+    } else {
+      wide ? launch(gelu_bias_kernel<T, Gelu::tanh, true>)
+           : launch(gelu_bias_kernel<T, Gelu::tanh, false>);
+    }
+  });
+  bias_fold_kernel<<<static_cast<unsigned>(ceil_div(x.cols, kWarp)), dim3(kWarp, kWarps), 0,
+                     to_cuda(stream)>>>(partial, chunks, x.cols, db);
+  ROSE_LAUNCH_CHECK("gelu_bias_backward");
 }
 
 // Time plans on random numbers.

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "rose/kernels/activation.h"
 #include "rose/kernels/gpu/instruments.h"
 #include "rose/kernels/gpu/stream.h"
 
@@ -71,5 +72,9 @@ void linear_backward_weight(const BackwardPlan& plan, const Matrix& dy, const Ma
 /// db[N] += the sum over rows of dy[M, N], in an order that the shape fixes.
 void bias_backward(const Matrix& dy, float* db, Workspace workspace, Stream stream);
 std::size_t bias_backward_workspace(std::int64_t rows, std::int64_t cols);
+
+/// gelu_backward into dx, and bias_backward of dx, in one visit and with the bits of the two. dx may be x or dy.
+void gelu_bias_backward(const Matrix& x, const Matrix& dy, const Matrix& dx, Gelu kind, float* db,
+                        Workspace workspace, Stream stream);
 
 }  // namespace rose::kernels::gpu
