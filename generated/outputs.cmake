@@ -276,6 +276,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/tokens.cpp
   rose/kernels/gpu/tokens.cu
   rose/kernels/gpu/tokens.h
+  rose/kernels/gpu/turn_heads.cpp
+  rose/kernels/gpu/turn_heads.cu
+  rose/kernels/gpu/turn_heads.h
   rose/kernels/gpu/warpgroup.cuh
   rose/kernels/kv_cache.cpp
   rose/kernels/kv_cache.h
@@ -1041,6 +1044,9 @@ set(ROSE_FILES
   rose/kernels/gpu/tokens.cpp
   rose/kernels/gpu/tokens.cu
   rose/kernels/gpu/tokens.h
+  rose/kernels/gpu/turn_heads.cpp
+  rose/kernels/gpu/turn_heads.cu
+  rose/kernels/gpu/turn_heads.h
   rose/kernels/gpu/warpgroup.cuh
   rose/kernels/kv_cache.cpp
   rose/kernels/kv_cache.h
