@@ -25,6 +25,12 @@ namespace rose::kernels {
 inline constexpr std::int64_t max_head_dim = 256;
 inline constexpr std::int64_t max_query_rows = 16;
 
+/// What the bytes of a cache are multiplied with.
+inline float scale_of(const KvView& kv, bool values, int layer, int head) {
+  const float* const scales = values ? kv.v_scale : kv.k_scale;
+  return scales == nullptr ? 1.0f : scales[static_cast<std::int64_t>(layer) * kv.kv_heads + head];
+}
+
 /// Keys and values of one sequence for one key-value head: packed rows, or pages of a cache.
 struct KeySource {
   const float *k = nullptr, *v = nullptr;  // packed: key j at k + j * stride
@@ -34,7 +40,7 @@ struct KeySource {
   std::int64_t sequence = 0;
   std::int64_t head_dim = 0;
 
-  /// Point rows[j] at key (or value) first + j, decoding 16-bit types into scratch [count, head_dim].
+  /// Point rows[j] at key (or value) first + j, decoding narrow types into scratch [count, head_dim].
   void gather(bool values, std::int64_t first, std::int64_t count, float* scratch,
               const float** rows) const {
     for (std::int64_t j = 0; j < count; ++j) {
@@ -49,11 +55,20 @@ struct KeySource {
         continue;
       }
       float* row = scratch + j * head_dim;
-      for (std::int64_t d = 0; d < head_dim; ++d) {
-        row[d] = view->dtype == DType::bf16 ? to_float(static_cast<const bf16*>(base)[at + d])
-                                            : to_float(static_cast<const f16*>(base)[at + d]);
-      }
+      decode(base, at, values, row);
       rows[j] = row;
+    }
+  }
+  void decode(const void* base, std::int64_t at, bool values, float* row) const {
+    const float scale = view->dtype == DType::u8 ? scale_of(*view, values, layer, head) : 1.0f;
+    for (std::int64_t d = 0; d < head_dim; ++d) {
+      switch (view->dtype) {
+        case DType::bf16: row[d] = to_float(static_cast<const bf16*>(base)[at + d]); break;
+        case DType::f16: row[d] = to_float(static_cast<const f16*>(base)[at + d]); break;
+        default:
+          row[d] = to_float(
+              to_bf16(to_float(f8_e4m3{static_cast<const std::uint8_t*>(base)[at + d]}) * scale));
+      }
     }
   }
   DType dtype() const { return view == nullptr ? DType::f32 : view->dtype; }
@@ -211,7 +226,7 @@ void attend_rows(const QueryRow* rows, std::int64_t row_count, const KeySource& 
       score_tile(rows[r].q, keys, visible, head_dim, scale, scores);
       const float rescale = soften(scores, visible, running[r]);
       // Round the weights to the type of the values.
-      if (source.dtype() == DType::bf16) {
+      if (source.dtype() == DType::bf16 || source.dtype() == DType::u8) {
         for (std::int64_t j = 0; j < visible; ++j) scores[j] = to_float(to_bf16(scores[j]));
       } else if (source.dtype() == DType::f16) {
         for (std::int64_t j = 0; j < visible; ++j) scores[j] = to_float(to_f16(scores[j]));
@@ -375,9 +390,13 @@ void attention(std::span<const float> q, const KvView& kv, int layer,
 // Append the batch's keys and values to the cache.
 namespace {
 
-void store_row(const float* from, void* to, DType dtype, std::int64_t at, std::int64_t count) {
+void store_row(const float* from, void* to, DType dtype, std::int64_t at, std::int64_t count,
+               float scale) {
   for (std::int64_t d = 0; d < count; ++d) {
     switch (dtype) {
+      case DType::u8:
+        static_cast<std::uint8_t*>(to)[at + d] = to_f8_e4m3(from[d] / scale).bits;
+        break;
       case DType::f32: static_cast<float*>(to)[at + d] = from[d]; break;
       case DType::f16: static_cast<f16*>(to)[at + d] = to_f16(from[d]); break;
       default: static_cast<bf16*>(to)[at + d] = to_bf16(from[d]); break;
@@ -404,8 +423,10 @@ void kv_append(std::span<const float> k, std::span<const float> v, const KvView&
                              (static_cast<std::int64_t>(t) * kv.kv_heads + h) * kv.head_dim;
                          const std::int64_t to =
                              kv.offset(layer, s, h, positions[static_cast<std::size_t>(t)]);
-                         store_row(k.data() + from, kv.k, kv.dtype, to, kv.head_dim);
-                         store_row(v.data() + from, kv.v, kv.dtype, to, kv.head_dim);
+                         store_row(k.data() + from, kv.k, kv.dtype, to, kv.head_dim,
+                                   scale_of(kv, false, layer, h));
+                         store_row(v.data() + from, kv.v, kv.dtype, to, kv.head_dim,
+                                   scale_of(kv, true, layer, h));
                        }
                      }
                    }

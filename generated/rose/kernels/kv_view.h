@@ -15,12 +15,12 @@ namespace rose::kernels {
 struct KvView {
   void* k = nullptr;
   void* v = nullptr;
-  DType dtype = DType::f32;  ///< f32, f16 or bf16
+  DType dtype = DType::f32;  ///< f32, f16 or bf16; or u8: e4m3 numbers times a scale
   int layers = 0, kv_heads = 0, head_dim = 0, page_size = 0;
   std::int64_t pages = 0;
   const std::int32_t* page_table = nullptr;
   std::int64_t table_stride = 0;
-  const float* k_scale = nullptr;  ///< per layer and head, for 8-bit types; none yet
+  const float* k_scale = nullptr;  ///< [layers, kv_heads], for a cache of u8; null: all 1
   const float* v_scale = nullptr;
 
   /// How many positions of one sequence the table can address.

@@ -362,3 +362,175 @@ TEST(KvCacheChecks, ErrorsNameTheArgument) {
 
 }  // namespace
 }  // namespace rose::kernels::gpu
+
+namespace rose::kernels {
+namespace {
+
+// A cache of bytes is a cache of bf16 that holds what bytes can say.
+TEST(KvBytes, AreReadAsTheirNearestNumbers) {
+  constexpr int dim = 16, page = 4, pages = 3;
+  std::vector<std::uint8_t> keys(pages * page * dim), values(keys.size());
+  const std::vector<std::int32_t> table{2, 0, 1};
+  const float scale = 0.5f;
+  KvView bytes{.k = keys.data(),
+               .v = values.data(),
+               .dtype = DType::u8,
+               .layers = 1,
+               .kv_heads = 1,
+               .head_dim = dim,
+               .page_size = page,
+               .pages = pages,
+               .page_table = table.data(),
+               .table_stride = pages,
+               .k_scale = &scale};
+  std::vector<bf16> wide_keys(keys.size()), wide_values(keys.size());
+  KvView wide = bytes;
+  wide.k = wide_keys.data(), wide.v = wide_values.data(), wide.dtype = DType::bf16;
+  core::ThreadPool pool(1);
+  constexpr std::int32_t tokens = 9;
+  core::Rng rng(1);
+  std::vector<float> k(tokens * dim), v(k.size()), q(k.size());
+  for (std::size_t i = 0; i < k.size(); ++i)
+    k[i] = rng.normal(), v[i] = rng.normal(), q[i] = rng.normal();
+  k[0] = 3.1f, k[1] = 1000.0f, v[0] = 3.1f;
+  const std::vector<std::int32_t> offsets{0, tokens}, positions{0, 1, 2, 3, 4, 5, 6, 7, 8};
+  kv_append(k, v, bytes, 0, offsets, positions, pool);
+  const auto first = static_cast<std::size_t>(bytes.offset(0, 0, 0, 0));
+  EXPECT_EQ(to_float(f8_e4m3{keys[first]}), 6.0f);
+  EXPECT_EQ(to_float(f8_e4m3{keys[first + 1]}), 448.0f);
+  EXPECT_EQ(to_float(f8_e4m3{values[first]}), 3.0f);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    wide_keys[i] = to_bf16(to_float(f8_e4m3{keys[i]}) * scale);
+    wide_values[i] = to_bf16(to_float(f8_e4m3{values[i]}));
+  }
+  const AttentionShape shape{1, 1, dim, 0.25f};
+  std::vector<float> narrow_out(q.size()), wide_out(q.size());
+  attention(q, bytes, 0, offsets, positions, shape, narrow_out, {}, pool);
+  attention(q, wide, 0, offsets, positions, shape, wide_out, {}, pool);
+  EXPECT_EQ(narrow_out, wide_out);
+}
+
+}  // namespace
+}  // namespace rose::kernels
+
+namespace rose::kernels::gpu {
+namespace {
+
+// Bytes on a GPU: stored, gathered, attended to.
+struct ByteCache {
+  static constexpr std::int64_t kv_heads = 2, pages = 60, page = 16, layers = 2, layer = 1;
+  std::int64_t dim, tokens;
+  DType dtype;
+  std::vector<float> k, v, scales{0.5f, 0.25f, 2.0f, 0.125f};
+  std::vector<std::int32_t> table;
+  std::vector<KvPlace> places;
+  Buffer keys, values, wide_keys, wide_values, on_table, on_places, on_scales;
+
+  ByteCache(std::int64_t d, DType type, std::span<const std::int32_t> lengths)
+      : dim(d), tokens(0), dtype(type) {
+    for (std::int32_t s = 0; s < std::ssize(lengths); ++s) {
+      for (std::int32_t p = 0; p < lengths[static_cast<std::size_t>(s)]; ++p)
+        places.push_back({s, p});
+    }
+    tokens = std::ssize(places);
+    k = random_values(tokens * kv_heads * dim, 1, 2), v = random_values(tokens * kv_heads * dim, 2);
+    for (float& x : k) x = rounded(x, dtype);
+    for (float& x : v) x = rounded(x, dtype);
+    for (std::int32_t i = 0; i < pages; ++i) table.push_back((i * 7 + 3) % pages);
+    const auto count = static_cast<std::size_t>(layers * pages * kv_heads * page * dim);
+    keys = Buffer(count), values = Buffer(count);
+    wide_keys = Buffer(2 * count), wide_values = Buffer(2 * count);
+    keys.poison(), values.poison();
+    on_table = Buffer::of(std::span<const std::int32_t>(table));
+    on_places = Buffer::of(std::span<const KvPlace>(places));
+    on_scales = Buffer::of(std::span<const float>(scales));
+  }
+  KvView view(bool bytes) const {
+    return {.k = bytes ? keys.data() : wide_keys.data(),
+            .v = bytes ? values.data() : wide_values.data(),
+            .dtype = bytes ? DType::u8 : dtype,
+            .layers = layers,
+            .kv_heads = kv_heads,
+            .head_dim = static_cast<int>(dim),
+            .page_size = page,
+            .pages = pages,
+            .page_table = on_table.as<std::int32_t>(),
+            .table_stride = pages / 3,
+            .k_scale = bytes ? on_scales.as<float>() : nullptr,
+            .v_scale = nullptr};
+  }
+  std::size_t at(KvPlace place, std::int64_t head) const {
+    KvView host = view(true);
+    host.page_table = table.data();
+    return static_cast<std::size_t>(
+        host.offset(layer, place.sequence, static_cast<int>(head), place.position));
+  }
+  // What the host stores, and the same numbers in a wider cache.
+
+  /// Expects the host's bytes of the device, and writes what they stand for to the wide cache.
+  void expect_bytes_and_widen() {
+    const std::vector<std::uint8_t> stored = keys.values<std::uint8_t>(),
+                                    stored_v = values.values<std::uint8_t>();
+    std::vector<std::byte> wide_k(2 * stored.size(), std::byte{0}), wide_v(wide_k);
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      for (std::int64_t i = 0; i < kv_heads * dim; ++i) {
+        const auto from = static_cast<std::size_t>(t * kv_heads * dim + i);
+        const std::size_t to =
+            at(places[static_cast<std::size_t>(t)], i / dim) + static_cast<std::size_t>(i % dim);
+        const float scale = scales[static_cast<std::size_t>(layer * kv_heads + i / dim)];
+        ASSERT_EQ(stored[to], to_f8_e4m3(k[from] / scale).bits) << t << " " << i;
+        ASSERT_EQ(stored_v[to], to_f8_e4m3(v[from]).bits) << t << " " << i;
+        store(to_float(f8_e4m3{stored[to]}) * scale, dtype, wide_k.data() + 2 * to);
+        store(to_float(f8_e4m3{stored_v[to]}), dtype, wide_v.data() + 2 * to);
+      }
+    }
+    wide_keys.upload(wide_k);
+    wide_values.upload(wide_v);
+  }
+};
+
+// Either kernel, every width.
+TEST_F(KvCacheGpu, BytesHaveTheBitsOfTheNumbersTheyStandFor) {
+  const std::vector<std::int32_t> lengths{1, 70, 315};
+  for (const std::int64_t dim : {64, 96, 128, 256}) {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      ByteCache cache(dim, dtype, lengths);
+      const std::int64_t width = ByteCache::kv_heads * dim, heads = 4;
+      const auto rows = [&](const std::vector<float>& x, std::int64_t cols) {
+        return DeviceMatrix::of(x, cache.tokens, cols, dtype);
+      };
+      const DeviceMatrix k = rows(cache.k, width), v = rows(cache.v, width),
+                         q = rows(random_values(cache.tokens * heads * dim, 3), heads * dim);
+      kv_append({}, k.view(), v.view(), cache.view(true), ByteCache::layer,
+                cache.on_places.as<KvPlace>(), {}, {});
+      synchronize({});
+      cache.expect_bytes_and_widen();
+      const DeviceMatrix back(cache.tokens, width, dtype), wide(cache.tokens, width, dtype),
+          other(cache.tokens, width, dtype);
+      kv_gather(cache.view(true), ByteCache::layer, cache.on_places.as<KvPlace>(), back.view(),
+                other.view(), {});
+      kv_gather(cache.view(false), ByteCache::layer, cache.on_places.as<KvPlace>(), wide.view(),
+                other.view(), {});
+      expect_same_bits(back.values(), wide.values(), "gathered");
+      for (const AttentionPath path : {AttentionPath::rows, AttentionPath::splits}) {
+        const AttentionPlan plan =
+            plan_attention({heads, ByteCache::kv_heads, dim, 0.125f}, std::vector{0, 1, 71, 386},
+                           lengths, {.path = path});
+        const Buffer workspace(plan.workspace_bytes());
+        upload(plan, workspace.workspace(), {});
+        const DeviceMatrix narrow_out(cache.tokens, heads * dim, dtype),
+            wide_out(cache.tokens, heads * dim, dtype);
+        for (const bool bytes : {true, false}) {
+          attention(plan, q.view(), cache.view(bytes), ByteCache::layer,
+                    bytes ? narrow_out.view() : wide_out.view(), nullptr, workspace.workspace(),
+                    {});
+        }
+        expect_same_bits(narrow_out.values(), wide_out.values(), "attention");
+        narrow_out.expect_guards("attention");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rose::kernels::gpu

@@ -323,7 +323,9 @@ void attention(const AttentionPlan& plan, const Matrix& q, const KvView& kv, int
                const Matrix& out, float* lse, Workspace workspace, Stream stream,
                std::int32_t* fault) {
   AttentionCall call = begin(plan, q, out, lse, workspace);
-  check_cache(kv, layer, q.dtype, plan.shape.kv_heads, plan.shape.head_dim);
+  const bool is_bytes = kv.dtype == DType::u8;
+  check_cache(kv, layer, is_bytes ? DType::u8 : q.dtype, plan.shape.kv_heads, plan.shape.head_dim);
+  if (is_bytes && q.dtype == DType::f32) bad_argument("q", "a cache of bytes takes bf16 or f16");
   if (plan.longest > kv.capacity()) {
     bad_argument("kv", fmt::format("a sequence of {} keys, where a page table has room for {}",
                                    plan.longest, kv.capacity()));
@@ -334,6 +336,9 @@ void attention(const AttentionPlan& plan, const Matrix& q, const KvView& kv, int
       layer * rows * static_cast<std::int64_t>(row_bytes(kv.dtype, kv.head_dim));
   call.k = static_cast<const std::byte*>(kv.k) + bytes;
   call.v = static_cast<const std::byte*>(kv.v) + bytes;
+  call.bytes = is_bytes;
+  if (kv.k_scale != nullptr) call.key_scale = kv.k_scale + layer * kv.kv_heads;
+  if (kv.v_scale != nullptr) call.value_scale = kv.v_scale + layer * kv.kv_heads;
   call.key_stride = call.value_stride = kv.head_dim;
   call.key_rows = rows;
   call.page_table = kv.page_table;

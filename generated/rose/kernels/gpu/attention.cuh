@@ -9,6 +9,8 @@
 #include "rose/kernels/numerics.h"
 
 #ifdef __CUDACC__
+#include <cuda_fp8.h>
+
 #include "rose/kernels/gpu/cuda.cuh"
 #include "rose/kernels/gpu/warpgroup.cuh"
 #endif
@@ -36,10 +38,12 @@ struct AttentionCall {
   float* partials = nullptr;  // [slots, 16, head_dim + 2]
   std::int32_t* fault = nullptr;
   DType dtype = DType::bf16;  // bf16, f16 or f32
-  std::int64_t key_rows = 0;  // rows that there are of keys
-  bool boxes = false;         // whole tiles are fetched as boxes
-  bool warpgroup = true;      // may use wgmma
-  bool turns = true;          // its computing warpgroups take turns
+  bool bytes = false;         // keys and values are e4m3 numbers, times the scales of their head
+  const float *key_scale = nullptr, *value_scale = nullptr;  // [kv_heads]; null: 1
+  std::int64_t key_rows = 0;                                 // rows that there are of keys
+  bool boxes = false;                                        // whole tiles are fetched as boxes
+  bool warpgroup = true;                                     // may use wgmma
+  bool turns = true;                                         // its computing warpgroups take turns
 };
 
 /// The kernel for these items: for many rows, for splits, and the merge of splits.
@@ -240,6 +244,51 @@ __device__ __forceinline__ void copy_run(T* to, const T* from, std::int64_t stri
     copy_rows<Layout, Rows, Threads>(to, from, stride, thread,
                                      [&](int j) { return j < count ? j : -1; });
   }
+}
+
+// Bring rows of bytes.
+
+/// Eight e4m3 numbers times `scale`, each rounded to T.
+template <class T>
+__device__ __forceinline__ uint4 unpack_bytes(uint2 bytes, float scale) {
+  const std::uint32_t words[2] = {bytes.x, bytes.y};
+  std::uint32_t out[4];
+  ROSE_UNROLL()
+  for (int i = 0; i < 4; ++i) {
+    const auto two = static_cast<__nv_fp8x2_storage_t>(words[i / 2] >> i % 2 * 16 & 0xffffu);
+    const float2 pair = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3)));
+    out[i] = pack<T>(pair.x * scale, pair.y * scale);
+  }
+  return make_uint4(out[0], out[1], out[2], out[3]);
+}
+
+/// copy_rows from e4m3 numbers: there when the threads have met, without waiting for a group.
+template <class Layout, int Rows, int Threads, class T, class RowOf>
+__device__ __forceinline__ void unpack_rows(T* to, const std::uint8_t* from, std::int64_t stride,
+                                            float scale, int thread, const RowOf& row_of) {
+  constexpr int chunks = Layout::width / 8, count = Rows * chunks / Threads;
+  constexpr int batch = count % 8 == 0 ? 8 : count % 6 == 0 ? 6 : count % 4 == 0 ? 4 : 1;
+  for (int first = 0; first < count; first += batch) {
+    uint2 bytes[batch];
+    ROSE_UNROLL()
+    for (int c = 0; c < batch; ++c) {
+      const int at = (first + c) * Threads + thread, row = row_of(at / chunks);
+      const auto* const source =
+          reinterpret_cast<const uint2*>(from + (row < 0 ? 0 : row) * stride + at % chunks * 8);
+      bytes[c] = row < 0 ? make_uint2(0, 0) : __ldg(source);
+    }
+    ROSE_UNROLL()
+    for (int c = 0; c < batch; ++c) {
+      const int at = (first + c) * Threads + thread;
+      *reinterpret_cast<uint4*>(to + Layout::offset(at / chunks, at % chunks * 8)) =
+          unpack_bytes<T>(bytes[c], scale);
+    }
+  }
+}
+
+/// The scale of a head.
+__device__ __forceinline__ float byte_scale(const float* scales, int kv_head) {
+  return scales == nullptr ? 1.0f : __ldg(scales + kv_head);
 }
 
 // Find keys.

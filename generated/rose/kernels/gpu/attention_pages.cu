@@ -286,7 +286,7 @@ void launch(const AttentionCall& call, cudaStream_t stream) {
 }  // namespace
 
 bool launch_attention_pages(const AttentionCall& call, void* stream) {
-  if (!call.warpgroup || call.dtype == DType::f32 || call.page_table == nullptr ||
+  if (!call.warpgroup || call.bytes || call.dtype == DType::f32 || call.page_table == nullptr ||
       call.page_size % kKeys != 0 || (call.head_dim != 64 && call.head_dim != 128) ||
       !hopper::present()) {
     return false;

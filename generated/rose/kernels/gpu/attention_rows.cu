@@ -24,7 +24,7 @@ struct RowsShared {
 };
 
 // Walk all keys of 64 query rows.
-template <class T, int D>
+template <class T, int D, bool kBytes>
 __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(AttentionCall call) {
   using Shared = RowsShared<T, D>;
   constexpr int tile = Shared::tile, pitch = Shared::pitch;
@@ -93,9 +93,14 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
   float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   ClosedSplits<D, kThreads> closed{shared.closed + thread};
   const auto fetch = [&](T* to, const T* from, std::int64_t stride, int t) {
-    if (t < tiles) {
-      copy_rows<Padded<T, D>, tile, kThreads>(to, from, stride, thread,
-                                              [&](int j) { return shared.row[t & 1][j]; });
+    const auto row_of = [&](int j) { return shared.row[t & 1][j]; };
+    if constexpr (kBytes) {
+      const float scale = byte_scale(from == k ? call.key_scale : call.value_scale, kv_head);
+      if (t < tiles)
+        unpack_rows<Padded<T, D>, tile, kThreads>(to, reinterpret_cast<const std::uint8_t*>(from),
+                                                  stride, scale, thread, row_of);
+    } else {
+      if (t < tiles) copy_rows<Padded<T, D>, tile, kThreads>(to, from, stride, thread, row_of);
     }
     copy_async_commit();  // behind the last tile, an empty group keeps the count
   };
@@ -179,9 +184,12 @@ template <class T, int D>
 void launch(const AttentionCall& call, cudaStream_t stream) {
   constexpr int bytes = sizeof(RowsShared<T, D>);
   static_assert(bytes <= 227 * 1024);
-  allow_shared_memory(attend_rows<T, D>, bytes);
   const dim3 blocks(static_cast<unsigned>(call.item_count), kItemRows / kRows);
-  attend_rows<T, D><<<blocks, kThreads, bytes, stream>>>(call);
+  const auto launch = [&](auto kernel) {
+    allow_shared_memory(kernel, bytes);
+    kernel<<<blocks, kThreads, bytes, stream>>>(call);
+  };
+  call.bytes ? launch(attend_rows<T, D, true>) : launch(attend_rows<T, D, false>);
   ROSE_LAUNCH_CHECK("attention");
 }
 
@@ -199,7 +207,7 @@ void launch(const AttentionCall& call, cudaStream_t stream) {
 
 void launch_attention_rows(const AttentionCall& call, void* stream) {
   if (call.dtype == DType::f32) return launch_attention_fp32(call, false, stream);
-  if (launch_attention_warpgroups(call, stream)) return;
+  if (!call.bytes && launch_attention_warpgroups(call, stream)) return;
   auto* const s = static_cast<cudaStream_t>(stream);
   call.dtype == DType::f16 ? launch<__half>(call, s) : launch<__nv_bfloat16>(call, s);
 }

@@ -28,7 +28,7 @@ struct SplitShared {
 };
 
 // Attend to splits of keys, one after the other.
-template <class T, int D>
+template <class T, int D, bool kBytes>
 __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
   using Shared = SplitShared<T, D>;
   constexpr int tile = Shared::tile, pitch = Shared::pitch, stages = Shared::stages;
@@ -62,8 +62,16 @@ __global__ void __launch_bounds__(kThreads) attend_splits(AttentionCall call) {
           static_cast<const T*>(is_value ? call.v : call.k) + item.kv_head() * call.head_step;
       const std::int64_t stride = is_value ? call.value_stride : call.key_stride;
       const int* const piece = rows + (is_value ? p - pieces : p) * kPiece;
-      copy_rows<Padded<T, D>, kPiece, kThreads>(shared.ring[slot], from, stride, thread,
-                                                [&](int j) { return piece[j]; });
+      const auto row_of = [&](int j) { return piece[j]; };
+      if constexpr (kBytes) {
+        const float scale =
+            byte_scale(is_value ? call.value_scale : call.key_scale, item.kv_head());
+        unpack_rows<Padded<T, D>, kPiece, kThreads>(shared.ring[slot],
+                                                    reinterpret_cast<const std::uint8_t*>(from),
+                                                    stride, scale, thread, row_of);
+      } else {
+        copy_rows<Padded<T, D>, kPiece, kThreads>(shared.ring[slot], from, stride, thread, row_of);
+      }
       constexpr int chunks = D / 8;
       for (int c = thread; p == 0 && c < kRows * chunks; c += kThreads) {
         const int row = c / chunks, d = c % chunks * 8, r = item.first_row() + row;
@@ -260,15 +268,18 @@ template <class T, int D>
 void launch_split(const AttentionCall& call, cudaStream_t stream) {
   constexpr int bytes = sizeof(SplitShared<T, D>);
   static_assert(bytes <= (D <= 128 ? 113 : 227) * 1024);
-  allow_shared_memory(attend_splits<T, D>, bytes);
-  int device = 0, processors = 0, resident = 0;
-  ROSE_CUDA_CHECK(cudaGetDevice(&device));
-  ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-  ROSE_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, attend_splits<T, D>,
-                                                                kThreads, bytes));
-  const auto blocks = static_cast<unsigned>(
-      std::min<std::int64_t>(call.item_count, std::max(1, resident) * processors));
-  attend_splits<T, D><<<blocks, kThreads, bytes, stream>>>(call);
+  const auto launch = [&](auto kernel) {
+    allow_shared_memory(kernel, bytes);
+    int device = 0, processors = 0, resident = 0;
+    ROSE_CUDA_CHECK(cudaGetDevice(&device));
+    ROSE_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    ROSE_CUDA_CHECK(
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, bytes));
+    const auto blocks = static_cast<unsigned>(
+        std::min<std::int64_t>(call.item_count, std::max(1, resident) * processors));
+    kernel<<<blocks, kThreads, bytes, stream>>>(call);
+  };
+  call.bytes ? launch(attend_splits<T, D, true>) : launch(attend_splits<T, D, false>);
   ROSE_LAUNCH_CHECK("attention");
 }
 

@@ -18,7 +18,8 @@ using attention_arguments::check_rows;
 /// k and v are rows of this cache's heads. Whether there is anything to do.
 bool check_pair(const KvView& kv, int layer, const Matrix& k, const Matrix& v,
                 const KvPlace* places) {
-  attention_arguments::check_dtype(kv.dtype, "kv");
+  const DType dtype = kv.dtype == DType::u8 ? k.dtype : kv.dtype;
+  attention_arguments::check_dtype(dtype, "kv");
   constexpr int unit = 16;
   if (kv.head_dim <= 0 || kv.head_dim % unit != 0) {
     bad_argument("kv",
@@ -26,8 +27,8 @@ bool check_pair(const KvView& kv, int layer, const Matrix& k, const Matrix& v,
   }
   check_cache(kv, layer, kv.dtype, kv.kv_heads, kv.head_dim);
   const std::int64_t width = static_cast<std::int64_t>(kv.kv_heads) * kv.head_dim;
-  check_rows(k, "k", k.rows, width, kv.dtype);
-  check_rows(v, "v", k.rows, width, kv.dtype);
+  check_rows(k, "k", k.rows, width, dtype);
+  check_rows(v, "v", k.rows, width, dtype);
   if (k.rows > 0 && places == nullptr) bad_argument("places", "no memory");
   return k.rows > 0;
 }
@@ -44,6 +45,9 @@ KvCall call_of(const KvView& kv, int layer, const Matrix& k, const Matrix& v, co
   call.tokens = k.rows;
   call.places = places;
   call.fault = fault;
+  call.dtype = k.dtype;
+  if (kv.k_scale != nullptr) call.key_scale = kv.k_scale + layer * kv.kv_heads;
+  if (kv.v_scale != nullptr) call.value_scale = kv.v_scale + layer * kv.kv_heads;
   return call;
 }
 
@@ -58,7 +62,7 @@ void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& 
     if (q.cols % kv.head_dim != 0) {
       bad_argument("q", fmt::format("{} columns are not heads of {}", q.cols, kv.head_dim));
     }
-    check_rows(q, "q", k.rows, q.cols, kv.dtype);
+    check_rows(q, "q", k.rows, q.cols, k.dtype);
   }
   if ((rotation.cos == nullptr) != (rotation.sin == nullptr)) {
     bad_argument("rotation", "cos and sin come together");
@@ -67,9 +71,9 @@ void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& 
     if (norm.q == nullptr || norm.k == nullptr || q.empty()) {
       bad_argument("norm", "queries and keys are normed together");
     }
-    if (!can_norm_heads(kv.dtype, kv.head_dim)) {
-      bad_argument(
-          "norm", fmt::format("heads of {} {}: norm them apart", kv.head_dim, info(kv.dtype).name));
+    if (!can_norm_heads(k.dtype, kv.head_dim)) {
+      bad_argument("norm",
+                   fmt::format("heads of {} {}: norm them apart", kv.head_dim, info(k.dtype).name));
     }
     if (norm.dtype != DType::f32 && norm.dtype != DType::bf16) {
       bad_argument("norm", "weights of f32 or bf16 are needed");

@@ -2,6 +2,7 @@
 
 #include "rose/kernels/gpu/attention.cuh"
 #include "rose/kernels/gpu/chain.cuh"
+#include "rose/kernels/gpu/group.cuh"
 #include "rose/kernels/gpu/kv_cache.cuh"
 
 namespace rose::kernels::gpu {
@@ -43,6 +44,21 @@ __device__ __forceinline__ void turn(Eight<T>& low, Eight<T>& high, const float*
     low.at[i] = from_float<T>(__fsub_rn(__fmul_rn(a, c), __fmul_rn(b, s)));
     high.at[i] = from_float<T>(__fadd_rn(__fmul_rn(b, c), __fmul_rn(a, s)));
   }
+}
+
+// Make eight numbers bytes.
+
+/// The e4m3 nearest to each over `scale`; what is too large becomes the largest.
+template <class T>
+__device__ __forceinline__ uint2 pack_bytes(const Eight<T>& numbers, float scale) {
+  std::uint32_t words[2] = {};
+  ROSE_UNROLL()
+  for (int i = 0; i < 8; ++i) {
+    const __nv_fp8_storage_t byte =
+        __nv_cvt_float_to_fp8(to_float(numbers.at[i]) / scale, __NV_SATFINITE, __NV_E4M3);
+    words[i / 4] |= static_cast<std::uint32_t>(byte) << i % 4 * 8;
+  }
+  return make_uint2(words[0], words[1]);
 }
 
 // Norm a head that lies in neighbouring lanes.
@@ -91,7 +107,7 @@ __device__ __forceinline__ void norm_head(Eight<T>& low, Eight<T>& high, const H
 }
 
 // Append: a thread takes eight pairs of one head of queries, keys or values.
-template <class T>
+template <class T, bool kBytes>
 __global__ void __launch_bounds__(kThreads) append_rows(KvCall call) {
   const KvView& kv = call.kv;
   const int half = kv.head_dim / 2, pieces = half / 8;
@@ -115,7 +131,7 @@ __global__ void __launch_bounds__(kThreads) append_rows(KvCall call) {
   std::int64_t offset = 0;
   if (!is_query) {
     offset = offset_of(call, call.places[token], head);
-    to = static_cast<T*>(is_value ? kv.v : kv.k) + offset + d;
+    if (!kBytes) to = static_cast<T*>(is_value ? kv.v : kv.k) + offset + d;
   }
   await_previous();
   if (offset < 0) return;
@@ -126,6 +142,13 @@ __global__ void __launch_bounds__(kThreads) append_rows(KvCall call) {
   }
   if (!is_value && call.cos != nullptr) {
     turn<T>(low, high, call.cos + token * half + d, call.sin + token * half + d);
+  }
+  if (kBytes && !is_query) {
+    const float scale = byte_scale(is_value ? call.value_scale : call.key_scale, head);
+    auto* const bytes = static_cast<std::uint8_t*>(is_value ? kv.v : kv.k) + offset + d;
+    *reinterpret_cast<uint2*>(bytes) = pack_bytes(low, scale);
+    *reinterpret_cast<uint2*>(bytes + half) = pack_bytes(high, scale);
+    return;
   }
   *reinterpret_cast<Eight<T>*>(to) = low;
   *reinterpret_cast<Eight<T>*>(to + half) = high;
@@ -151,6 +174,35 @@ __global__ void __launch_bounds__(kThreads) gather_rows(KvCall call) {
   auto* const to = static_cast<Bits*>(is_value ? call.v : call.k) +
                    token * (is_value ? call.v_stride : call.k_stride) + head * kv.head_dim + d;
   *reinterpret_cast<Eight<Bits>*>(to) = eight;
+}
+
+/// From a cache of bytes: each times its scale, rounded to T.
+template <class T>
+__global__ void __launch_bounds__(kThreads) gather_bytes(KvCall call) {
+  const KvView& kv = call.kv;
+  const int pieces = kv.head_dim / 8;
+  const std::int64_t unit = blockIdx.x * std::int64_t{kThreads} + threadIdx.x;
+  const std::int64_t token = unit / (2 * kv.kv_heads * pieces);
+  if (token >= call.tokens) return;
+  const int rest = static_cast<int>(unit % (2 * kv.kv_heads * pieces)), d = rest % pieces * 8;
+  const bool is_value = rest / pieces >= kv.kv_heads;
+  const int head = rest / pieces - (is_value ? kv.kv_heads : 0);
+  const std::int64_t offset = offset_of(call, call.places[token], head);
+  const float scale = byte_scale(is_value ? call.value_scale : call.key_scale, head);
+  uint2 bytes = make_uint2(0, 0);
+  if (offset >= 0) {
+    const auto* const from = static_cast<const std::uint8_t*>(is_value ? kv.v : kv.k);
+    bytes = *reinterpret_cast<const uint2*>(from + offset + d);
+  }
+  auto* const to = static_cast<T*>(is_value ? call.v : call.k) +
+                   token * (is_value ? call.v_stride : call.k_stride) + head * kv.head_dim + d;
+  ROSE_UNROLL()
+  for (int i = 0; i < 8; ++i) {
+    const std::uint32_t word = i < 4 ? bytes.x : bytes.y;
+    const auto one = static_cast<__nv_fp8_storage_t>(word >> i % 4 * 8 & 0xffu);
+    const float value = __half2float(__half(__nv_cvt_fp8_to_halfraw(one, __NV_E4M3)));
+    to[i] = from_float<T>(value * scale);
+  }
 }
 
 // Copy pages: a row of blocks for every copy, layer, and keys or values.
@@ -195,10 +247,13 @@ void launch_kv_append(const KvCall& call, void* stream) {
       call.tokens * (call.heads + 2 * call.kv.kv_heads) * (call.kv.head_dim / 16);
   const auto blocks = static_cast<unsigned>(ceil_div(units, kThreads));
   auto* const s = static_cast<cudaStream_t>(stream);
-  switch (call.kv.dtype) {
-    case DType::f32: return launch_early(append_rows<float>, blocks, kThreads, 0, s, call);
-    case DType::f16: return launch_early(append_rows<__half>, blocks, kThreads, 0, s, call);
-    default: return launch_early(append_rows<__nv_bfloat16>, blocks, kThreads, 0, s, call);
+  const bool bytes = call.kv.dtype == DType::u8;
+  const auto launch = [&](auto kernel) { launch_early(kernel, blocks, kThreads, 0, s, call); };
+  switch (call.dtype) {
+    case DType::f32: return launch(bytes ? append_rows<float, true> : append_rows<float, false>);
+    case DType::f16: return launch(bytes ? append_rows<__half, true> : append_rows<__half, false>);
+    default:
+      return launch(bytes ? append_rows<__nv_bfloat16, true> : append_rows<__nv_bfloat16, false>);
   }
 }
 
@@ -206,7 +261,10 @@ void launch_kv_gather(const KvCall& call, void* stream) {
   const std::int64_t units = call.tokens * 2 * call.kv.kv_heads * (call.kv.head_dim / 8);
   const auto blocks = static_cast<unsigned>(ceil_div(units, kThreads));
   auto* const s = static_cast<cudaStream_t>(stream);
-  if (call.kv.dtype == DType::f32) {
+  if (call.kv.dtype == DType::u8) {
+    with_activation(call.dtype,
+                    [&]<class T>(T*) { gather_bytes<T><<<blocks, kThreads, 0, s>>>(call); });
+  } else if (call.kv.dtype == DType::f32) {
     gather_rows<std::uint32_t><<<blocks, kThreads, 0, s>>>(call);
   } else {
     gather_rows<std::uint16_t><<<blocks, kThreads, 0, s>>>(call);
@@ -215,8 +273,9 @@ void launch_kv_gather(const KvCall& call, void* stream) {
 }
 
 void launch_kv_copy_pages(const KvCall& call, void* stream) {
-  const std::int64_t bytes = static_cast<std::int64_t>(call.kv.kv_heads) * call.kv.page_size *
-                             call.kv.head_dim * (call.kv.dtype == DType::f32 ? 4 : 2);
+  const std::int64_t element = call.kv.dtype == DType::f32 ? 4 : call.kv.dtype == DType::u8 ? 1 : 2;
+  const std::int64_t bytes =
+      static_cast<std::int64_t>(call.kv.kv_heads) * call.kv.page_size * call.kv.head_dim * element;
   const dim3 grid(static_cast<unsigned>(call.count), static_cast<unsigned>(2 * call.kv.layers));
   copy_pages<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(call, bytes);
   ROSE_LAUNCH_CHECK("kv_copy_pages");

@@ -16,6 +16,8 @@ struct KvCall {
   const KvPlace* places = nullptr;
   const float *cos = nullptr, *sin = nullptr;
   HeadNorm norm;
+  DType dtype = DType::bf16;                                 // of k and v
+  const float *key_scale = nullptr, *value_scale = nullptr;  // [kv_heads], where the cache is bytes
   const KvPageCopy* copies = nullptr;
   std::int64_t count = 0;
   std::int32_t* fault = nullptr;

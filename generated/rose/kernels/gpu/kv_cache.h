@@ -22,8 +22,8 @@ struct HeadNorm {
 };
 
 /// Stores k and v [T, kv_heads * head_dim] at their places (T of them, on the device), keys turned by the rotation on their
-/// way; turns q [T, heads * head_dim] in place, unless it is empty. The cache has the type of k: bf16, f16 or f32. A turned number
-/// is rounded once, so the bits are those of turning first and storing then. A negative position stores nothing (padding).
+/// way; turns q [T, heads * head_dim] in place, unless it is empty. The cache has the type of k: bf16, f16 or f32; or u8, and a number
+/// is stored as the e4m3 nearest to it over the scale of its head. A turned number is rounded once, so the bits are those of turning first and storing then. A negative position stores nothing (padding).
 /// fault, an int on the device or null, is set to 1 when a place has no page in the cache: nothing is written there.
 /// With a norm, rmsnorm_heads of q and k comes first, with its bits; see can_norm_heads.
 void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& kv, int layer,
@@ -33,7 +33,7 @@ void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& 
 /// Whether kv_append takes a norm for such heads: bf16, and a power of two from 16 to 512 wide.
 bool can_norm_heads(DType dtype, std::int64_t head_dim);
 
-/// The reverse: k and v [T, kv_heads * head_dim] of one layer. Zeros for a negative position and for one without a page.
+/// The reverse: k and v [T, kv_heads * head_dim] of one layer, of the cache's type, or of any from a cache of u8. Zeros for a negative position and for one without a page.
 void kv_gather(const KvView& kv, int layer, const KvPlace* places, const Matrix& k, const Matrix& v,
                Stream stream, std::int32_t* fault = nullptr);
 
