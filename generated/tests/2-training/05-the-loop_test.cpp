@@ -40,9 +40,11 @@
 
 #include "labs/evidence/values.h"
 #include "rose/core/error.h"
+#include "rose/core/json.h"
 #include "rose/core/rng.h"
 #include "rose/trainer/compute.h"
 #include "rose/trainer/cpu_compute.h"
+#include "rose/trainer/loop.h"
 #include "rose/trainer/trainer.h"
 
 namespace rose::trainer {
@@ -99,6 +101,92 @@ TEST(CpuCompute, HasTheBitsOfTheFirstRun) {
   for (std::size_t p = 0; p < trainer.weights().parameters().size(); ++p)
     EXPECT_TRUE(std::ranges::equal(trainer.weights().parameters()[p].f32(),
                                    compute.weights().parameters()[p].f32()));
+}
+
+// GPT-2's operations for a token.
+TEST(Loop, CountsTheOperationsOfAToken) {
+  model::Config c;
+  c.family = model::Family::gpt2;
+  c.vocab_size = 50257, c.layers = 12, c.heads = c.kv_heads = 12, c.head_dim = 64, c.hidden = 768,
+  c.ffn = 3072;
+  labs::write_value("loop-flops-test", "gpt2-mflop", flops_per_token(c, 1024) / 1e6);
+  labs::write_value("loop-flops-test", "attention-mflop",
+                    (flops_per_token(c, 1024) - flops_per_token(c, 0)) / 1e6);
+  EXPECT_NEAR(flops_per_token(c, 0), 6.0 * (12 * 12 * 768.0 * 768.0 + 50257 * 768.0), 1);
+  EXPECT_NEAR(flops_per_token(c, 1024) - flops_per_token(c, 0), 6.0 * 12 * 768 * 1024, 1);
+}
+
+// Rows of the cycle, a function of the number of calls.
+BatchSource cycle_source(std::int64_t& calls) {
+  return [&calls, tokens = cycle(1000)](std::int64_t rows, std::int64_t context,
+                                        MicroBatchBuffer& out) {
+    out.clear();
+    Windows windows;
+    draw_windows(tokens, rows, context, 5, static_cast<std::uint64_t>(calls++), windows);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t t = 0; t < context; ++t) {
+        const auto at = static_cast<std::size_t>(r * context + t);
+        out.push(windows.ids[at], windows.targets[at]);
+      }
+      out.end_sequence();
+    }
+  };
+}
+
+LoopOptions small_loop() {
+  LoopOptions options{.rows = 2, .context = 24, .micro_batches = 2};
+  options.rate = {.shape = RateShape::linear, .steps = 60, .warmup = 5, .peak = 1e-2, .last = 1e-3};
+  return options;
+}
+
+TEST(Loop, LearnsAndGoesOnWithTheSameBits) {
+  core::ThreadPool pool(2);
+  std::int64_t calls = 0, again_calls = 30 * 2;
+  const auto config = tiny_config(model::Family::qwen3);
+  CpuCompute compute(model::random_weights(config, 3), {}, pool),
+      other(model::random_weights(config, 8), {}, pool);
+  Loop loop(compute, cycle_source(calls), small_loop()),
+      resumed(other, cycle_source(again_calls), small_loop());
+  std::vector<double> losses, resumed_losses;
+  for (int s = 0; s < 30; ++s) losses.push_back(loop.step().sum.mean());
+  std::map<std::string, std::vector<std::byte>> saved;
+  compute.visit([&](const StateTensor& t) {
+    saved[t.role + t.name].resize(t.bytes), t.read(saved[t.role + t.name]);
+  });
+  other.visit([&](const StateTensor& t) { t.write(saved.at(t.role + t.name)); });
+  resumed.restore(LoopState::from_json(
+      core::parse_json(core::json::serialize(loop.state().to_json()), "state").as_object(),
+      "state"));
+  for (int s = 30; s < 60; ++s)
+    losses.push_back(loop.step().sum.mean()), resumed_losses.push_back(resumed.step().sum.mean());
+  EXPECT_NEAR(losses.front(), std::log(40.0), 0.1);
+  EXPECT_LT(losses.back(), 0.2);
+  EXPECT_TRUE(std::equal(resumed_losses.begin(), resumed_losses.end(), losses.begin() + 30));
+  EXPECT_EQ(core::json::serialize(loop.state().to_json()),
+            core::json::serialize(resumed.state().to_json()));
+}
+
+TEST(Loop, ANaNNeverReachesTheWeights) {
+  core::ThreadPool pool(1);
+  std::int64_t calls = 0;
+  const auto weights = model::random_weights(tiny_config(model::Family::llama), 3);
+  CpuCompute compute(weights, {}, pool);
+  LoopOptions options = small_loop();
+  options.watch.give_up = 3;
+  Loop loop(compute, cycle_source(calls), options);
+  loop.step();
+  float& poisoned = weights->parameter("norm.weight").f32()[0];
+  const float good = std::exchange(poisoned, std::numeric_limits<float>::quiet_NaN());
+  const std::vector<float> before(weights->parameter("embed.weight").f32().begin(),
+                                  weights->parameter("embed.weight").f32().end());
+  EXPECT_TRUE(loop.step().skipped);
+  EXPECT_TRUE(std::ranges::equal(before, weights->parameter("embed.weight").f32()));
+  EXPECT_TRUE(loop.step().skipped);
+  EXPECT_THROW(loop.step(), core::Error);
+  poisoned = good;
+  EXPECT_FALSE(loop.step().skipped);
+  EXPECT_EQ(loop.state().updates, 2);
+  EXPECT_EQ(loop.state().skipped, 2);
 }
 
 }  // namespace
