@@ -133,6 +133,9 @@ void run_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
                             "activations taken again instead of kept: none, attention, block",
                             c.recompute, {"none", "attention", "block"}));
   keys.push_back(number_key("threads", "of the CPU; 0: all", c.threads));
+  keys.push_back(number_key("peak_flops",
+                            "of the machine in this precision, for MFU; 0: what the device says",
+                            c.peak_flops));
 }
 
 void model_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {

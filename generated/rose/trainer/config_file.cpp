@@ -52,7 +52,7 @@ void flatten(const YAML::Node& node, const std::string& prefix, std::string_view
 }
 
 // Set what is given, and refuse what is not in the table.
-void apply(const std::vector<Given>& given, const std::vector<ConfigKey>& keys) {
+void set_all(const std::vector<Given>& given, const std::vector<ConfigKey>& keys) {
   for (const Given& g : given) {
     const auto key = std::ranges::find(keys, g.key, &ConfigKey::name);
     if (key == keys.end()) {
@@ -106,7 +106,7 @@ TrainConfig parse_config(std::string_view yaml, std::string_view where,
     throw Error(Code::corrupt, fmt::format("this is not YAML: {}", error.msg))
         .in(place(where, error.mark));
   }
-  apply(given, config_keys(config));
+  set_all(given, config_keys(config));
   config.rate.steps = config.steps;
   check(config);
   return config;

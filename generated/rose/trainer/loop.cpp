@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -77,14 +78,29 @@ void Loop::restore(const LoopState& state) {
   losses_.restore(state.losses), norms_.restore(state.norms);
 }
 
+namespace {
+
+// JSON readers may round a number's last bit; a double's bits are an integer, and integers are exact.
+core::json::array bits_of(const std::vector<double>& values) {
+  core::json::array out;
+  for (const double value : values) out.push_back(std::bit_cast<std::int64_t>(value));
+  return out;
+}
+
+std::vector<double> from_bits(const core::json::array& array) {
+  std::vector<double> out;
+  for (const auto& bits : array)
+    out.push_back(std::bit_cast<double>(bits.to_number<std::int64_t>()));
+  return out;
+}
+
+}  // namespace
+
 core::json::object LoopState::to_json() const {
-  const auto numbers = [](const std::vector<double>& values) {
-    return core::json::array(values.begin(), values.end());
-  };
   return {{"step", step},           {"updates", updates},
           {"skipped", skipped},     {"bad_in_a_row", bad_in_a_row},
-          {"tokens", tokens},       {"losses", numbers(losses)},
-          {"norms", numbers(norms)}};
+          {"tokens", tokens},       {"losses", bits_of(losses)},
+          {"norms", bits_of(norms)}};
 }
 
 LoopState LoopState::from_json(const core::json::object& json, std::string_view where) {
@@ -94,10 +110,8 @@ LoopState LoopState::from_json(const core::json::object& json, std::string_view 
   state.skipped = core::get_int(json, "skipped", where);
   state.bad_in_a_row = core::get_int(json, "bad_in_a_row", where);
   state.tokens = core::get_int(json, "tokens", where);
-  for (const auto& x : core::get_array(json, "losses", where))
-    state.losses.push_back(x.to_number<double>());
-  for (const auto& x : core::get_array(json, "norms", where))
-    state.norms.push_back(x.to_number<double>());
+  state.losses = from_bits(core::get_array(json, "losses", where));
+  state.norms = from_bits(core::get_array(json, "norms", where));
   return state;
 }
 

@@ -13,7 +13,9 @@ namespace rose::trainer {
 
 /// What the forward pass takes of it.
 inline model::Batch batch_of(const MicroBatch& b) {
-  return {b.ids, b.positions, b.row_offsets};
+  model::Batch batch;
+  batch.ids = b.ids, batch.positions = b.positions, batch.row_offsets = b.row_offsets;
+  return batch;
 }
 
 /// The weight of token t's loss: 0 without a target.

@@ -181,3 +181,22 @@ TEST(WeightedCrossEntropy, WithEqualWeightsHasTheBitsOfThePlainKernel) {
 
 }  // namespace
 }  // namespace rose::kernels
+
+namespace rose::trainer {
+namespace {
+
+// A preference is two weights.
+TEST(Objective, APreferenceIsTwoWeights) {
+  const double beta = 0.1;
+  const auto loss = [&](double l1, double l2) {
+    return -std::log(1 / (1 + std::exp(-beta * (-l1 + l2))));
+  };
+  const double sigma = 1 / (1 + std::exp(-0.3)), h = 1e-5;
+  EXPECT_NEAR(sigma, 0.5744, 1e-4);
+  EXPECT_NEAR(beta * (1 - sigma), 0.0426, 1e-4);
+  EXPECT_NEAR((loss(2 + h, 5) - loss(2 - h, 5)) / (2 * h), beta * (1 - sigma), 1e-8);
+  EXPECT_NEAR((loss(2, 5 + h) - loss(2, 5 - h)) / (2 * h), -beta * (1 - sigma), 1e-8);
+}
+
+}  // namespace
+}  // namespace rose::trainer

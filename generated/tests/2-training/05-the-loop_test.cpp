@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "labs/evidence/values.h"
+#include "labs/training/double_model.h"
 #include "rose/core/error.h"
 #include "rose/core/json.h"
 #include "rose/core/rng.h"
@@ -188,6 +189,83 @@ TEST(Loop, ANaNNeverReachesTheWeights) {
   EXPECT_EQ(loop.state().updates, 2);
   EXPECT_EQ(loop.state().skipped, 2);
 }
+
+// One batch and four micro-batches agree within the derived bound.
+struct Ragged {
+  std::vector<MicroBatchBuffer> parts{4};
+  MicroBatchBuffer whole;
+  double weight = 0;
+
+  Ragged() {
+    core::Rng rng(12);
+    const std::array lengths = {23, 9, 31, 17};
+    whole.clear();
+    for (std::size_t s = 0; s < 4; ++s) {
+      parts[s].clear();
+      for (int t = 0; t < lengths[s]; ++t) {
+        const auto id = static_cast<std::int32_t>(rng.below(40)),
+                   next = static_cast<std::int32_t>(rng.below(40));
+        const bool counts = s == 1 ? t == 4 : rng.below(5) < 2;
+        for (MicroBatchBuffer* b : {&parts[s], &whole}) b->push(id, counts ? next : -1);
+      }
+      parts[s].end_sequence(), whole.end_sequence();
+      weight += total_weight(parts[s].view());
+    }
+  }
+};
+
+class Accumulation : public testing::TestWithParam<model::Family> {};
+
+TEST_P(Accumulation, OneBatchAndFourAgreeWithinTheDerivedBound) {
+  core::ThreadPool pool(2);
+  const Ragged ragged;
+  const auto weights = model::random_weights(tiny_config(GetParam()), 3);
+  CpuCompute one(weights, {}, pool), four(weights, {}, pool), means(weights, {}, pool);
+  labs::DoubleModel oracle(*weights);
+  for (CpuCompute* c : {&one, &four, &means}) c->zero_gradients();
+  const LossSum whole = one.accumulate(ragged.whole.view(), 1 / ragged.weight);
+  const LossSum want = oracle.accumulate(ragged.whole.view(), 1 / ragged.weight);
+  LossSum sum;
+  for (const MicroBatchBuffer& part : ragged.parts) {
+    sum += four.accumulate(part.view(), 1 / ragged.weight);
+    means.accumulate(part.view(), 1 / (4 * total_weight(part.view())));
+  }
+  EXPECT_EQ(sum.loss, whole.loss);  // the same bits per token, added in the same order
+  EXPECT_EQ(sum.weight, ragged.weight);
+  EXPECT_NEAR(whole.loss / want.loss, 1.0, 1e-6);
+  EXPECT_NEAR(whole.z / want.z, 1.0, 1e-6);
+
+  const double n = 80 + 2 * 4, u = std::ldexp(1.0, -24), gamma = n * u / (1 - n * u);
+  double worst = 0, mean_of_means = 0, against_oracle = 0;
+  std::size_t different = 0;
+  for (std::size_t p = 0; p < weights->parameters().size(); ++p) {
+    const std::string& name = weights->parameters()[p].name;
+    const auto a = one.gradients().parameter(p), b = four.gradients().parameter(p),
+               m = means.gradients().parameter(p);
+    const labs::Doubles &exact = oracle.gradient.at(name), &size = oracle.magnitude.at(name);
+    const labs::Doubles sizes = labs::absolute(exact);
+    const double scale = *std::ranges::max_element(sizes);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      // The magnitudes were computed in double from weights of the same bits: they are those of the fp32 terms within 1 %.
+      const double bound = 2 * gamma * size[i] * 1.01 + std::ldexp(1.0, -149);
+      ASSERT_LE(std::abs(double{a[i]} - double{b[i]}), bound) << name << " " << i;
+      worst = std::max(worst, std::abs(double{a[i]} - double{b[i]}) / bound);
+      mean_of_means = std::max(mean_of_means, std::abs(double{a[i]} - double{m[i]}) / bound);
+      different += a[i] != b[i] ? 1 : 0;
+      // Keys' biases have no gradient but rounding, so the scale is at least a thousandth.
+      against_oracle =
+          std::max(against_oracle, std::abs(double{a[i]} - exact[i]) / std::max(scale, 1e-3));
+    }
+  }
+  EXPECT_GT(different, 100u);
+  EXPECT_GT(worst, 1e-3);
+  EXPECT_GT(mean_of_means, 1000.0);
+  EXPECT_LT(against_oracle, 2e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(TwoFamilies, Accumulation,
+                         testing::Values(model::Family::gpt2, model::Family::qwen3),
+                         [](const auto& info) { return std::string(model::name(info.param)); });
 
 }  // namespace
 }  // namespace rose::trainer

@@ -38,11 +38,16 @@
 #include <variant>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "labs/evidence/values.h"
 #include "rose/core/error.h"
 #include "rose/core/files.h"
 #include "rose/trainer/config.h"
+#include "rose/trainer/event_file.h"
 #include "rose/trainer/fresh_shape.h"
+#include "rose/trainer/metrics.h"
+#include "rose/trainer/plot.h"
 
 namespace rose::trainer {
 namespace {
@@ -118,6 +123,98 @@ TEST(Config, MistakesAreNamedWithWhatWouldDo) {
   EXPECT_EQ(config_error(small_run, {"optimizer.warmup=200"}),
             "200 steps of warm-up in a run of 200 steps | optimizer.warmup | the peak would never "
             "be reached: lower it");
+}
+
+// Records are read back by another reader.
+std::uint32_t bitwise_crc32c(std::string_view bytes) {
+  std::uint32_t crc = 0xFFFFFFFFu;
+  for (const char c : bytes) {
+    for (int bit = 0; bit < 8; ++bit) {
+      const bool differ = (((static_cast<unsigned char>(c) >> bit) ^ crc) & 1u) != 0;
+      crc = (crc >> 1) ^ (differ ? 0x82F63B78u : 0u);
+    }
+  }
+  return ~crc;
+}
+
+std::vector<std::string> records_of(const std::string& file) {
+  std::vector<std::string> out;
+  const auto word = [&](std::size_t at) {
+    std::uint32_t w;
+    std::memcpy(&w, &file[at], 4);
+    return w;
+  };
+  const auto good = [&](std::string_view bytes, std::uint32_t stored) {
+    const std::uint32_t crc = bitwise_crc32c(bytes);
+    return stored == ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
+  };
+  for (std::size_t at = 0; at < file.size();) {
+    std::uint64_t length;
+    std::memcpy(&length, &file[at], 8);
+    EXPECT_TRUE(good(std::string_view(file).substr(at, 8), word(at + 8)));
+    out.push_back(file.substr(at + 12, length));
+    EXPECT_TRUE(good(out.back(), word(at + 12 + length)));
+    at += 16 + length;
+  }
+  return out;
+}
+
+TEST(EventFile, IsReadBackByAnotherReader) {
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
+  const auto folder = std::filesystem::temp_directory_path() / "rose-event-file";
+  std::filesystem::create_directories(folder);
+  EventFile events(folder, 0, 1.5);
+  events.scalar("loss", 300, 2.5, 2.0);
+  events.flush();
+  const auto records = records_of(core::read_file(events.path()));
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].substr(9),
+            "\x1a\x0d"
+            "brain.Event:2");
+  // wall time 2.0; step 300 = 0b10'0101100; summary of 13 bytes { value of 11 { tag "loss", 2.5f } }
+  EXPECT_EQ(records[1], std::string("\x09\0\0\0\0\0\0\0\x40"
+                                    "\x10\xac\x02"
+                                    "\x2a\x0d"
+                                    "\x0a\x0b"
+                                    "\x0a\x04loss"
+                                    "\x15\0\0\x20\x40",
+                                    27));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Metrics, LinesBeyondTheStepAreDroppedAndNumbersKeepTheirBits) {
+  const auto folder = std::filesystem::temp_directory_path() / "rose-metrics";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  {
+    MetricsLog log(folder, 0, 1);
+    for (int s = 1; s <= 4; ++s)
+      log.write({.step = s, .values = {{"loss", 1.0 / s / 3}}, .timing = {{"seconds", 0.5}}}, s);
+    log.write({.step = 4, .values = {{"loss", std::numeric_limits<double>::quiet_NaN()}}}, 5);
+  }
+  std::ofstream(folder / "metrics.jsonl", std::ios::app) << "{\"step\":5,\"lo";  // cut off
+  MetricsLog again(folder, 2, 9);
+  again.write({.step = 3, .values = {{"validation_loss", 7}}}, 9);
+  const auto losses = read_metric(folder / "metrics.jsonl", "loss");
+  ASSERT_EQ(losses.size(), 2u);
+  EXPECT_EQ(losses[1].second, 1.0 / 2 / 3);
+  EXPECT_EQ(read_metric(folder / "metrics.jsonl", "validation_loss").size(), 1u);
+  EXPECT_EQ(core::read_file(folder / "timing.jsonl"),
+            "{\"step\":1,\"seconds\":0.5}\n{\"step\":2,\"seconds\":0.5}\n");
+  std::filesystem::remove_all(folder);
+}
+
+// A curve with round numbers.
+TEST(Plot, HasRoundNumbersAndLeavesOutWhatIsNotFinite) {
+  EXPECT_EQ(ticks(0, 1000, 5), (std::vector<double>{0, 200, 400, 600, 800, 1000}));
+  EXPECT_EQ(ticks(2.93, 7.02, 4), (std::vector<double>{3, 4, 5, 6, 7}));
+  const std::string svg = plot_losses("a & b", {{1, 7}, {2, std::nan("")}, {3, 5}}, {{3, 5.5}});
+  EXPECT_NE(
+      svg.find("training loss from 7.000 at step 1 to 5.000 at step 3; validation loss 5.500"),
+      std::string::npos);
+  EXPECT_NE(svg.find("<title>a &amp; b</title>"), std::string::npos);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_NE(plot_losses("empty", {}, {}).find("no losses yet"), std::string::npos);
 }
 
 }  // namespace
