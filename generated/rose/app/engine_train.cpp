@@ -1,37 +1,117 @@
-// Train the model of the first training run.
+// Train from a configuration, go on with a run, or show the demonstration.
 
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "rose/app/engine_commands.h"
+#include "rose/app/engine_options.h"
 #include "rose/core/error.h"
 #include "rose/trainer/demo.h"
+#include "rose/trainer/run.h"
 
 namespace rose::app {
 
+namespace {
+
+// Turn what is left of the command line into overrides.
+
+/// "--KEY=VALUE" and "--KEY VALUE" become KEY=VALUE.
+std::vector<std::string> dotted(const std::vector<std::string>& rest) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    if (!rest[i].starts_with("--")) {
+      throw core::Error(core::Code::invalid_argument, "this is neither an option nor a key")
+          .in(rest[i])
+          .hint("a key of the configuration is overridden by --set KEY=VALUE or --KEY VALUE");
+    }
+    const std::string key = rest[i].substr(2);
+    if (key.find('=') != std::string::npos) {
+      out.push_back(key);
+    } else if (i + 1 < rest.size()) {
+      out.push_back(key + "=" + rest[++i]);
+    } else {
+      throw core::Error(core::Code::invalid_argument, "this key has no value").in(rest[i]);
+    }
+  }
+  return out;
+}
+
+// Run, with a bar and a Ctrl-C that saves.
+void run_configuration(const trainer::TrainConfig& config, bool resume) {
+  catch_interrupts();
+  std::optional<core::ThreadPool> own;
+  if (config.threads > 0) own.emplace(static_cast<int>(config.threads));
+  trainer::RunHooks hooks;
+  hooks.progress = true;
+  hooks.interrupted = [] { return take_interrupt(); };
+  hooks.say = [](std::string_view line) { print(fmt::format("{}\n", line)); };
+  const trainer::RunResult result =
+      trainer::train(config, resume, hooks, own ? *own : core::default_pool());
+  if (result.interrupted && result.step < config.steps)
+    throw core::Error(core::Code::cancelled, "interrupted");
+  print(fmt::format(
+      "done: loss {:.3f}{}\nthe model: {}\ntalk to it: rose generate --model {} \"…\"\n",
+      result.loss,
+      result.validation_loss > 0 ? fmt::format(", {:.3f} on held-out text", result.validation_loss)
+                                 : "",
+      result.checkpoint.string(), result.checkpoint.string()));
+}
+
+}  // namespace
+
+// The options of rose train.
 void add_train(CLI::App& app) {
-  auto options = std::make_shared<trainer::DemoOptions>();
-  auto demo = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("train", "Train a small model on text, from nothing");
-  command->add_flag("--demo", *demo,
+  struct Options {
+    trainer::DemoOptions demo;
+    bool show_demo = false;
+    std::string config, resume;
+    std::vector<std::string> set;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("train", "Train a model");
+  command->add_option("--config", o->config, "A configuration (YAML); configs/ holds ready ones");
+  command->add_option("--resume", o->resume, "Go on with the run in this folder");
+  command->add_option("--set", o->set, "KEY=VALUE: override the configuration; also --KEY VALUE")
+      ->allow_extra_args(false);
+  command->add_flag("--demo", o->show_demo,
                     "Train the tiny transformer of the chapter \"A first training run\"");
-  command
-      ->add_option("--text", options->text,
-                   "A text file, or a folder whose Markdown files are read")
+  command->add_option("--text", o->demo.text, "demo: a text file, or a folder of Markdown files")
       ->capture_default_str();
-  command->add_option("--steps", options->steps, "Optimizer steps; 0 takes the demo's own number")
+  command->add_option("--steps", o->demo.steps, "Optimizer steps; 0 takes the demo's own number")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--seed", options->seed, "Same seed, same run, to the bit")
+  command->add_option("--seed", o->demo.seed, "Same seed, same run, to the bit")
       ->capture_default_str();
-  command->add_option("--log", options->log,
-                      "Write loss and rate of every step to this file, as JSON lines");
-  command->callback([options, demo] {
-    if (!*demo) {
-      throw core::Error(core::Code::unsupported, "only `rose train --demo` can be trained so far")
-          .in("train")
-          .hint("it trains a tiny model on a text: rose train --demo --text FILE");
+  command->add_option("--log", o->demo.log, "demo: write the loss of every step to this file");
+  command->allow_extras();
+  command->callback([o, command] {
+    if (o->show_demo) {
+      if (!command->remaining().empty())
+        throw core::Error(core::Code::invalid_argument, "the demonstration has no such option")
+            .in(command->remaining().front());
+      trainer::run_demo(o->demo);
+      return;
     }
-    trainer::run_demo(*options);
+    for (const char* of_demo : {"--text", "--log"}) {
+      if (command->count(of_demo) > 0)
+        throw core::Error(core::Code::invalid_argument, "this option belongs to --demo")
+            .in(of_demo);
+    }
+    std::vector<std::string> overrides = o->set;
+    if (command->count("--steps") > 0) overrides.push_back(fmt::format("steps={}", o->demo.steps));
+    if (command->count("--seed") > 0) overrides.push_back(fmt::format("seed={}", o->demo.seed));
+    for (std::string& key : dotted(command->remaining())) overrides.push_back(std::move(key));
+    if (!o->resume.empty())
+      return run_configuration(trainer::config_of_run(o->resume, overrides), true);
+    if (o->config.empty()) {
+      throw core::Error(core::Code::invalid_argument, "nothing says what to train")
+          .in("train")
+          .hint("rose train --config FILE, rose train --resume FOLDER, or rose train --demo");
+    }
+    run_configuration(trainer::read_config(o->config, overrides), false);
   });
 }
 

@@ -129,9 +129,10 @@ void run_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
   keys.push_back(choice_key("device", "auto, cpu or gpu", c.device, {"auto", "cpu", "gpu"}));
   keys.push_back(choice_key("precision", "fp32, tf32, bf16 or fp16; the last three on a GPU",
                             c.precision, {"fp32", "tf32", "bf16", "fp16"}));
-  keys.push_back(choice_key("recompute",
-                            "activations taken again instead of kept: none, attention, block",
-                            c.recompute, {"none", "attention", "block"}));
+  keys.push_back(choice_key(
+      "recompute",
+      "activations taken again: none, selective, blocks; auto: none on a CPU, else selective",
+      c.recompute, {"auto", "none", "selective", "blocks"}));
   keys.push_back(number_key("threads", "of the CPU; 0: all", c.threads));
   keys.push_back(number_key("peak_flops",
                             "of the machine in this precision, for MFU; 0: what the device says",

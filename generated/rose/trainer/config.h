@@ -63,7 +63,7 @@ struct TrainConfig {
   std::int64_t steps = 1000;
   std::string device = "auto";     ///< auto, cpu, gpu
   std::string precision = "fp32";  ///< fp32, tf32, bf16, fp16
-  std::string recompute = "none";  ///< activations taken again: none, attention, block
+  std::string recompute = "auto";  ///< activations taken again: auto, none, selective, blocks
   std::int64_t threads = 0;        ///< of the CPU; 0: all
   double peak_flops = 0.0;         ///< of the machine, for MFU; 0: what the device says
   ModelConfig model{};

@@ -46,8 +46,11 @@
 #include "rose/trainer/config.h"
 #include "rose/trainer/event_file.h"
 #include "rose/trainer/fresh_shape.h"
+#include "rose/trainer/make_compute.h"
 #include "rose/trainer/metrics.h"
 #include "rose/trainer/plot.h"
+#include "rose/trainer/prepare_run.h"
+#include "rose/trainer/run.h"
 
 namespace rose::trainer {
 namespace {
@@ -117,7 +120,7 @@ TEST(Config, MistakesAreNamedWithWhatWouldDo) {
             "there is nothing to train on | data.train | name shards in data.train, or text files "
             "in data.text");
   EXPECT_EQ(config_error("steps: [1"),
-            "this is not YAML: end of sequence flow not found | tiny.yaml:2:1 | ");
+            "this is not YAML: end of sequence flow not found | tiny.yaml:1:1 | ");
   EXPECT_EQ(config_error(small_run, {"steps"}),
             "an override has the form KEY=VALUE | steps | for example --set optimizer.rate=1e-3");
   EXPECT_EQ(config_error(small_run, {"optimizer.warmup=200"}),
@@ -215,6 +218,82 @@ TEST(Plot, HasRoundNumbersAndLeavesOutWhatIsNotFinite) {
   EXPECT_NE(svg.find("<title>a &amp; b</title>"), std::string::npos);
   EXPECT_EQ(svg.find("nan"), std::string::npos);
   EXPECT_NE(plot_losses("empty", {}, {}).find("no losses yet"), std::string::npos);
+}
+
+// An interrupted run ends as if it had not been.
+TrainConfig chapter_run(const std::filesystem::path& out) {
+  return parse_config(fmt::format(R"(
+steps: 12
+model: {{family: llama, layers: 1, hidden: 32, heads: 2, kv_heads: 1, head_dim: 16, ffn: 64, max_positions: 64, tied_head: true}}
+tokenizer: {{vocabulary: 320}}
+data: {{text: [book/2-training/14-a-run-and-its-record.md]}}
+batch: {{context: 32, rows: 2, tokens: 128}}
+optimizer: {{rate: 1e-2, warmup: 2}}
+every: {{validate: 6, sample: 6, checkpoint: 4}}
+sample: {{prompt: "The run", tokens: 8}}
+out: {}
+)",
+                                  out.string()),
+                      "chapter");
+}
+
+TEST(Run, InterruptedEndsAsIfItHadNotBeen) {
+  core::ThreadPool pool(2);
+  const auto folder = std::filesystem::temp_directory_path() / "rose-run-test";
+  std::filesystem::remove_all(folder);
+  std::string said;
+  const RunHooks hooks{.say = [&](std::string_view line) { said += std::string(line) + "\n"; }};
+  const RunResult whole = train(chapter_run(folder / "whole"), false, hooks, pool);
+  EXPECT_EQ(whole.step, 12);
+  EXPECT_LT(whole.loss, whole.first_loss);
+  EXPECT_GT(whole.bits_per_byte, 0.0);
+  int steps = 0;
+  RunHooks stopping = hooks;
+  stopping.interrupted = [&] { return ++steps == 5; };
+  const RunResult half = train(chapter_run(folder / "parts"), false, stopping, pool);
+  EXPECT_TRUE(half.interrupted);
+  EXPECT_NE(said.find("Go on with: rose train --resume " + (folder / "parts").string()),
+            std::string::npos);
+  EXPECT_THROW(train(chapter_run(folder / "parts"), false, hooks, pool), core::Error);
+  const RunResult rest = train(config_of_run(folder / "parts"), true, hooks, pool);
+  EXPECT_EQ(rest.loss, whole.loss);
+  EXPECT_EQ(rest.validation_loss, whole.validation_loss);
+  for (const char* file : {"metrics.jsonl", "loss.svg", "samples.txt", "tokenizer.json"})
+    EXPECT_EQ(core::read_file(folder / "whole" / file), core::read_file(folder / "parts" / file))
+        << file;
+  EXPECT_EQ(core::read_file(whole.checkpoint / "model.safetensors"),
+            core::read_file(rest.checkpoint / "model.safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(whole.checkpoint / "config.json"));
+  std::filesystem::remove_all(folder);
+}
+
+// Every ready configuration is a configuration.
+TEST(Config, EveryReadyOneIsAConfiguration) {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("configs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    const core::json::value text = core::json::string(core::read_file(entry.path()));
+    if (text.as_string().find("\nmethod:") != core::json::string::npos)
+      continue;  // of fine-tuning: another program's
+    const TrainConfig config = read_config(entry.path());
+    EXPECT_EQ(config.batch.tokens % (config.batch.rows * config.batch.context), 0);
+    EXPECT_EQ(to_yaml(parse_config(to_yaml(config), "again")), to_yaml(config));
+    ++found;
+  }
+  EXPECT_GE(found, 7);
+}
+
+TEST(Config, TheShapesHaveTheirWeights) {
+  const auto millions = [](const char* file) {
+    const model::Config c = fresh_shape(read_config(std::string("configs/") + file).model.shape);
+    const double head = static_cast<double>(c.vocab_size * c.hidden);
+    const double products = (flops_per_token(c, 0) / 6 - head) * 1e-6;
+    return products + head * 1e-6;
+  };
+  EXPECT_NEAR(millions("gpt2-124m.yaml"), 124,
+              1);  // without 0.8 million position rows and 0.1 of vectors
+  EXPECT_NEAR(millions("gpt2-1558m.yaml"), 1556, 3);
+  EXPECT_NEAR(millions("qwen3-0.6b.yaml"), 596, 1);
 }
 
 }  // namespace

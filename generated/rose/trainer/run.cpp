@@ -1,0 +1,327 @@
+// The run.
+
+#include "rose/trainer/run.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "rose/core/error.h"
+#include "rose/core/files.h"
+#include "rose/core/progress.h"
+#include "rose/kernels/gpu/stream.h"
+#include "rose/model/generate.h"
+#include "rose/trainer/checkpoint.h"
+#include "rose/trainer/data/prefetch.h"
+#include "rose/trainer/loop.h"
+#include "rose/trainer/make_compute.h"
+#include "rose/trainer/metrics.h"
+#include "rose/trainer/plot.h"
+#include "rose/trainer/prepare_run.h"
+
+namespace rose::trainer {
+
+namespace fs = std::filesystem;
+using core::Code;
+using core::Error;
+
+namespace {
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// All that a run holds.
+class Run {
+ public:
+  Run(const TrainConfig& config, bool resume, const RunHooks& hooks, core::ThreadPool& pool);
+  RunResult go();
+
+ private:
+  void say(const std::string& line) const {
+    if (hooks_.say) hooks_.say(line);
+  }
+  LoaderOptions loader_options(const std::vector<DataSource>& sources, bool shuffle) const;
+  void after_step(const StepReport& report, double seconds, core::Progress& progress);
+  void validate();
+  void sample();
+  void draw() const;
+  void save();
+  bool due(std::int64_t every, std::int64_t step) const {
+    return every > 0 && (step % every == 0 || step == config_.steps);
+  }
+
+  TrainConfig config_;
+  RunHooks hooks_;
+  core::ThreadPool& pool_;
+  fs::path folder_;
+  std::optional<text::Tokenizer> tokenizer_;
+  PreparedData data_;
+  model::Config shape_;
+  std::unique_ptr<Compute> compute_;
+  std::unique_ptr<Prefetcher> source_;
+  std::unique_ptr<Loop> loop_;
+  std::unique_ptr<CheckpointWriter> checkpoints_;
+  std::unique_ptr<MetricsLog> log_;
+  RunResult result_;
+};
+
+// Prepare, and go on where a checkpoint is.
+void check_memory(const TrainConfig& config, const model::Config& shape, std::int64_t parameters) {
+  const bool accumulates = config.micro_batches() > 1;
+  const auto needed = [&](std::int64_t rows) {
+    return cpu_training_bytes(shape, parameters, rows * config.batch.context, accumulates);
+  };
+  const double there =
+      static_cast<double>(sysconf(_SC_PAGESIZE)) * static_cast<double>(sysconf(_SC_PHYS_PAGES));
+  if (needed(config.batch.rows) <= there) return;
+  std::int64_t rows = config.batch.rows;
+  while (rows > 0 &&
+         (needed(rows) > there || config.batch.tokens % (rows * config.batch.context) != 0))
+    --rows;
+  throw Error(Code::resource_exhausted,
+              fmt::format("this run needs about {:.1f} GB of memory, and there are {:.1f}",
+                          needed(config.batch.rows) / 1e9, there / 1e9))
+      .in("batch.rows")
+      .hint(rows > 0 ? fmt::format("batch.rows={} would fit; a step keeps its {} tokens", rows,
+                                   config.batch.tokens)
+                     : "the weights and moments alone do not fit: train a smaller model");
+}
+
+LoaderOptions Run::loader_options(const std::vector<DataSource>& sources, bool shuffle) const {
+  LoaderOptions options;
+  options.sources = sources;
+  options.seed = config_.seed;
+  options.shuffle = shuffle;
+  options.packing = config_.data.packing == "best_fit" ? Packing::best_fit : Packing::concatenate;
+  options.vocab_size = static_cast<std::int32_t>(shape_.vocab_size);
+  options.separator = data_.separator;
+  return options;
+}
+
+Run::Run(const TrainConfig& config, bool resume, const RunHooks& hooks, core::ThreadPool& pool)
+    : config_(config), hooks_(hooks), pool_(pool), folder_(config.folder()) {
+  const std::optional<fs::path> last = latest_checkpoint(folder_ / "checkpoints");
+  if (!resume && (last || fs::exists(folder_ / "metrics.jsonl")))
+    throw Error(Code::invalid_argument, "this folder already holds a run")
+        .in(folder_.string())
+        .hint(fmt::format("go on with it: rose train --resume {}; or choose another name or out",
+                          folder_.string()));
+  fs::create_directories(folder_);
+  tokenizer_ = prepare_tokenizer(config_, folder_);
+  data_ = prepare_data(config_, folder_, tokenizer_);
+  const auto weights = prepare_weights(config_, tokenizer_);
+  shape_ = weights->config();
+  if (config_.device == "cpu" || !kernels::gpu::available())
+    check_memory(config_, shape_, weights->parameter_count());
+  ComputeOptions options;
+  options.optimizer = config_.optimizer, options.z_loss = config_.z_loss;
+  compute_ = make_compute(
+      weights, options,
+      {config_.device, config_.precision, config_.recompute, config_.tokens_per_micro_batch()},
+      pool_);
+  source_ = std::make_unique<Prefetcher>(Loader(loader_options(data_.train, config_.data.shuffle)),
+                                         config_.batch.rows, config_.batch.context);
+  // The loop, from the beginning or from a checkpoint.
+  LoopOptions loop{.rows = config_.batch.rows,
+                   .context = config_.batch.context,
+                   .micro_batches = config_.micro_batches()};
+  loop.clip = config_.clip, loop.rate = config_.rate, loop.watch = config_.watch;
+  loop_ = std::make_unique<Loop>(
+      *compute_, [this](std::int64_t, std::int64_t, MicroBatchBuffer& out) { source_->next(out); },
+      loop);
+  ModelFiles files{.config = shape_};
+  if (tokenizer_) files.tokenizer_json = core::read_file(folder_ / "tokenizer.json");
+  if (fs::exists(folder_ / "tokenizer_config.json"))
+    files.tokenizer_config_json = core::read_file(folder_ / "tokenizer_config.json");
+  checkpoints_ = std::make_unique<CheckpointWriter>(
+      folder_ / "checkpoints", files,
+      CheckpointOptions{.keep = static_cast<int>(config_.every.keep)});
+  std::int64_t step = 0;
+  if (last) {
+    const RunState state = load_checkpoint(*last, *compute_);
+    loop_->restore(LoopState::from_json(state.counters.as_object(), last->string()));
+    source_->restore(state.loader);
+    step = state.step;
+    say(fmt::format("going on from {}", last->string()));
+  }
+  core::write_file_atomic(folder_ / "config.yaml", to_yaml(config_));
+  log_ = std::make_unique<MetricsLog>(folder_, step, wall_time());
+  result_.step = step;
+  if (last) result_.checkpoint = *last;
+  say(fmt::format("{}: {:.2f} million weights, {} steps of {} tokens on {}, into {}", config_.name,
+                  static_cast<double>(weights->parameter_count()) / 1e6, config_.steps,
+                  config_.batch.tokens, compute_->device().name, folder_.string()));
+}
+
+// Step, write down, look, save.
+RunResult Run::go() {
+  {
+    core::Progress progress(
+        "training", config_.steps * config_.batch.tokens, "tokens", stderr,
+        hooks_.progress ? core::Progress::Style::detect : core::Progress::Style::none);
+    while (result_.step < config_.steps && !result_.interrupted) {
+      const auto start = std::chrono::steady_clock::now();
+      const StepReport report = loop_->step();
+      const double seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      if (result_.seconds == 0.0) result_.first_loss = report.sum.mean();
+      result_.seconds += seconds;
+      result_.step = report.step, result_.loss = report.sum.mean();
+      after_step(report, seconds, progress);
+      result_.interrupted = hooks_.interrupted && hooks_.interrupted();
+    }
+  }
+  if (result_.checkpoint.filename() != fmt::format("step-{:08}", result_.step)) save();
+  checkpoints_->wait();
+  if (const auto last = checkpoints_->last()) result_.checkpoint = *last;
+  draw();
+  if (result_.interrupted && result_.step < config_.steps)
+    say(fmt::format(
+        "stopped after step {}; everything is saved. Go on with: rose train --resume {}",
+        result_.step, folder_.string()));
+  return result_;
+}
+
+void Run::after_step(const StepReport& report, double seconds, core::Progress& progress) {
+  const double rate = static_cast<double>(config_.batch.tokens) / seconds;
+  const DeviceInfo device = compute_->device();
+  const double peak = config_.peak_flops > 0 ? config_.peak_flops : device.peak_flops;
+  const double mfu = peak > 0 ? rate * flops_per_token(shape_, config_.batch.context) / peak : 0.0;
+  std::string note = fmt::format("step {} loss {:.3f} rate {:.2e} norm {:.2f}", report.step,
+                                 report.sum.mean(), report.rate, report.gradient_norm);
+  if (mfu > 0) note += fmt::format(" MFU {:.0f} %", 100 * mfu);
+  note += fmt::format(" {:.1f} GB", static_cast<double>(device.memory_used) / 1e9);
+  progress.update(report.step * config_.batch.tokens, note);
+  if (report.skipped)
+    say(fmt::format("step {} was left out: loss {:.4g}, gradient norm {:.4g}", report.step,
+                    report.sum.mean(), report.gradient_norm));
+  else if (report.spike)
+    say(fmt::format(
+        "step {} stands out: loss {:.4g} ({:.1f} deviations), gradient norm {:.4g} ({:.1f})",
+        report.step, report.sum.mean(), report.loss_z, report.gradient_norm, report.norm_z));
+  if (due(config_.every.log, report.step) || report.step == 1) {
+    MetricLine line{.step = report.step};
+    line.values = {{"tokens", static_cast<double>(loop_->state().tokens)},
+                   {"loss", report.sum.mean()},
+                   {"rate", report.rate},
+                   {"gradient_norm", report.gradient_norm}};
+    if (config_.z_loss > 0)
+      line.values.emplace_back("z", report.sum.weight > 0 ? report.sum.z / report.sum.weight : 0.0);
+    if (report.skipped) line.values.emplace_back("skipped", 1.0);
+    line.timing = {{"seconds", seconds},
+                   {"tokens_per_second", rate},
+                   {"memory_bytes", static_cast<double>(device.memory_used)}};
+    if (mfu > 0) line.timing.emplace_back("mfu", mfu);
+    log_->write(line, wall_time());
+  }
+  if (due(config_.every.validate, report.step)) validate();
+  if (due(config_.every.sample, report.step)) sample();
+  if (config_.every.checkpoint > 0 && report.step % config_.every.checkpoint == 0) save();
+}
+
+// Validate, sample, draw.
+void Run::validate() {
+  if (data_.validation.empty()) return;
+  Loader loader(loader_options(data_.validation, false));
+  const std::int64_t cells = loader.cells() / (config_.batch.rows * config_.batch.context);
+  const std::int64_t batches =
+      std::max<std::int64_t>(1, std::min(config_.every.validation_batches, cells));
+  LossSum sum;
+  MicroBatchBuffer batch;
+  for (std::int64_t b = 0; b < batches; ++b) {
+    loader.next(config_.batch.rows, config_.batch.context, batch);
+    sum += compute_->evaluate(batch.view());
+  }
+  result_.validation_loss = sum.mean();
+  if (data_.bytes_per_token > 0)
+    result_.bits_per_byte = sum.mean() / std::log(2.0) / data_.bytes_per_token;
+  MetricLine line{.step = result_.step, .values = {{"validation_loss", sum.mean()}}};
+  if (result_.bits_per_byte > 0) line.values.emplace_back("bits_per_byte", result_.bits_per_byte);
+  log_->write(line, wall_time());
+  say(fmt::format("step {}: validation loss {:.4f}{}", result_.step, sum.mean(),
+                  result_.bits_per_byte > 0
+                      ? fmt::format(", {:.3f} bits per byte", result_.bits_per_byte)
+                      : ""));
+  draw();
+}
+
+void Run::sample() {
+  if (!tokenizer_) return;
+  std::vector<std::int32_t> prompt = tokenizer_->encode(config_.sample.prompt, false);
+  if (prompt.empty()) prompt.push_back(tokenizer_->eos().value_or(0));
+  const std::shared_ptr<const model::WeightSet> weights(std::shared_ptr<const void>(),
+                                                        &compute_->weights());
+  const std::int64_t room = std::min<std::int64_t>(
+      shape_.max_positions, static_cast<std::int64_t>(prompt.size()) + config_.sample.tokens);
+  model::Generator generator(weights, room, pool_);
+  model::GenerateOptions options;
+  options.max_tokens = config_.sample.tokens;
+  options.sampling.temperature = static_cast<float>(config_.sample.temperature);
+  options.sampling.seed = config_.seed;
+  const std::string text = tokenizer_->decode(generator.generate(prompt, options).ids, true);
+  std::ofstream(folder_ / "samples.txt", std::ios::app)
+      << fmt::format("--- step {}\n{}{}\n", result_.step, config_.sample.prompt, text);
+  say(fmt::format("step {}: {}{}", result_.step, config_.sample.prompt, text));
+}
+
+void Run::draw() const {
+  const fs::path metrics = folder_ / "metrics.jsonl";
+  core::write_file_atomic(folder_ / "loss.svg",
+                          plot_losses(config_.name, read_metric(metrics, "loss"),
+                                      read_metric(metrics, "validation_loss")));
+}
+
+// Save, and say what stays when it cannot be.
+void Run::save() {
+  const LoopState loop = loop_->state();
+  RunState state{.step = loop.step, .updates = loop.updates};
+  state.loader = source_->position();
+  state.counters = loop.to_json();
+  state.config = to_yaml(config_);
+  try {
+    checkpoints_->save(*compute_, state);
+  } catch (const Error& error) {
+    const auto last = checkpoints_->last();
+    throw Error(error.code(), fmt::format("the checkpoint of step {} could not be written: {}",
+                                          loop.step, error.message()))
+        .in(error.argument())
+        .hint(last ? fmt::format("{} is complete; make room, then: rose train --resume {}",
+                                 last->string(), folder_.string())
+                   : "make room, or choose another folder with out");
+  }
+}
+
+}  // namespace
+
+// Train, from the command line's point of view.
+TrainConfig config_of_run(const fs::path& folder, const std::vector<std::string>& overrides) {
+  if (!fs::exists(folder / "config.yaml"))
+    throw Error(Code::not_found, "there is no run in this folder")
+        .in(folder.string())
+        .hint("a run's folder holds config.yaml and checkpoints");
+  TrainConfig config = read_config(folder / "config.yaml", overrides);
+  config.out = folder.string();
+  return config;
+}
+
+RunResult train(const TrainConfig& config, bool resume, const RunHooks& hooks,
+                core::ThreadPool& pool) {
+  try {
+    return Run(config, resume, hooks, pool).go();
+  } catch (const std::bad_alloc&) {
+    const std::int64_t half = std::max<std::int64_t>(1, config.batch.rows / 2);
+    throw Error(Code::resource_exhausted, "there is not enough memory for a step")
+        .in("batch.rows")
+        .hint(fmt::format("batch.rows={} halves the activations; a step keeps its {} tokens", half,
+                          config.batch.tokens));
+  }
+}
+
+}  // namespace rose::trainer
