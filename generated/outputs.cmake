@@ -26,6 +26,7 @@ set(ROSE_OUTPUTS
   labs/rl/statistics.h
   labs/rl/verifier.h
   labs/tangle/mini.h
+  labs/training/double_model.h
   labs/training/gpu_steps.h
   rose/app/cli.cpp
   rose/app/cli.h
@@ -451,6 +452,9 @@ set(ROSE_OUTPUTS
   rose/trainer/checkpoint.cpp
   rose/trainer/checkpoint.h
   rose/trainer/compute.h
+  rose/trainer/config.cpp
+  rose/trainer/config.h
+  rose/trainer/config_file.cpp
   rose/trainer/cpu_compute.cpp
   rose/trainer/cpu_compute.h
   rose/trainer/data.cpp
@@ -481,15 +485,34 @@ set(ROSE_OUTPUTS
   rose/trainer/data/text_source.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
+  rose/trainer/event_file.cpp
+  rose/trainer/event_file.h
+  rose/trainer/fresh_shape.h
   rose/trainer/gpu_compute.cpp
   rose/trainer/gpu_compute.h
   rose/trainer/gradcheck.h
+  rose/trainer/loop.cpp
+  rose/trainer/loop.h
   rose/trainer/loss_scale.h
+  rose/trainer/make_compute.cpp
+  rose/trainer/make_compute.h
+  rose/trainer/metrics.cpp
+  rose/trainer/metrics.h
   rose/trainer/objective.cpp
   rose/trainer/objective.h
   rose/trainer/optimizer.cpp
   rose/trainer/optimizer.h
+  rose/trainer/plot.cpp
+  rose/trainer/plot.h
+  rose/trainer/prepare_run.cpp
+  rose/trainer/prepare_run.h
+  rose/trainer/rate_schedule.cpp
+  rose/trainer/rate_schedule.h
+  rose/trainer/run.cpp
+  rose/trainer/run.h
   rose/trainer/schedule.h
+  rose/trainer/spikes.cpp
+  rose/trainer/spikes.h
   rose/trainer/trainer.cpp
   rose/trainer/trainer.h)
 set(ROSE_CHAPTER_TESTS
@@ -526,6 +549,7 @@ set(ROSE_CHAPTER_TESTS
   2-training/07-activation-memory
   2-training/08-fused-layers
   2-training/13-preparing-a-corpus
+  2-training/14-a-run-and-its-record
   4-kernels/01-the-gpu-and-the-roofline
   4-kernels/02-elementwise
   4-kernels/03-reduction
@@ -585,6 +609,7 @@ set(ROSE_FAILS)
 set(ROSE_EXERCISES
   horizon-fit
   kahan
+  lion-step
   map-shift
   mini-tangle-unused
   pipeline-window
@@ -661,6 +686,7 @@ set(ROSE_LINKS_train-cpu-eager torch)
 set(ROSE_LINKS_train-deterministic-cost torch cuda)
 set(ROSE_LINKS_train-gpt2-124m torch cuda)
 set(ROSE_LINKS_train-qwen3-0.6b torch cuda)
+set(ROSE_LINKS_lion-step torch)
 set(ROSE_LINKS_prefix-radix torch)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
@@ -674,6 +700,7 @@ set(ROSE_LINKS_2-training/05-the-loop torch)
 set(ROSE_LINKS_2-training/06-checkpoints-and-exact-resume torch)
 set(ROSE_LINKS_2-training/07-activation-memory torch cuda)
 set(ROSE_LINKS_2-training/08-fused-layers torch cuda)
+set(ROSE_LINKS_2-training/14-a-run-and-its-record torch)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
 set(ROSE_LINKS_4-kernels/02-elementwise cuda)
 set(ROSE_LINKS_4-kernels/07-softmax cuda)
@@ -739,6 +766,8 @@ set(ROSE_FILES
   exercises/horizon-fit_stub.cpp
   exercises/kahan_solution.cpp
   exercises/kahan_stub.cpp
+  exercises/lion-step_solution.cpp
+  exercises/lion-step_stub.cpp
   exercises/map-shift_solution.cpp
   exercises/map-shift_stub.cpp
   exercises/mini-tangle-unused_solution.cpp
@@ -793,6 +822,7 @@ set(ROSE_FILES
   labs/rl/statistics.h
   labs/rl/verifier.h
   labs/tangle/mini.h
+  labs/training/double_model.h
   labs/training/gpu_steps.h
   outputs.cmake
   rose/app/cli.cpp
@@ -1219,6 +1249,9 @@ set(ROSE_FILES
   rose/trainer/checkpoint.cpp
   rose/trainer/checkpoint.h
   rose/trainer/compute.h
+  rose/trainer/config.cpp
+  rose/trainer/config.h
+  rose/trainer/config_file.cpp
   rose/trainer/cpu_compute.cpp
   rose/trainer/cpu_compute.h
   rose/trainer/data.cpp
@@ -1249,15 +1282,34 @@ set(ROSE_FILES
   rose/trainer/data/text_source.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
+  rose/trainer/event_file.cpp
+  rose/trainer/event_file.h
+  rose/trainer/fresh_shape.h
   rose/trainer/gpu_compute.cpp
   rose/trainer/gpu_compute.h
   rose/trainer/gradcheck.h
+  rose/trainer/loop.cpp
+  rose/trainer/loop.h
   rose/trainer/loss_scale.h
+  rose/trainer/make_compute.cpp
+  rose/trainer/make_compute.h
+  rose/trainer/metrics.cpp
+  rose/trainer/metrics.h
   rose/trainer/objective.cpp
   rose/trainer/objective.h
   rose/trainer/optimizer.cpp
   rose/trainer/optimizer.h
+  rose/trainer/plot.cpp
+  rose/trainer/plot.h
+  rose/trainer/prepare_run.cpp
+  rose/trainer/prepare_run.h
+  rose/trainer/rate_schedule.cpp
+  rose/trainer/rate_schedule.h
+  rose/trainer/run.cpp
+  rose/trainer/run.h
   rose/trainer/schedule.h
+  rose/trainer/spikes.cpp
+  rose/trainer/spikes.h
   rose/trainer/trainer.cpp
   rose/trainer/trainer.h
   tests/0-orientation/01-what-this-book-is_test.cpp
@@ -1293,6 +1345,7 @@ set(ROSE_FILES
   tests/2-training/07-activation-memory_test.cpp
   tests/2-training/08-fused-layers_test.cpp
   tests/2-training/13-preparing-a-corpus_test.cpp
+  tests/2-training/14-a-run-and-its-record_test.cpp
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
   tests/4-kernels/02-elementwise_test.cpp
   tests/4-kernels/03-reduction_test.cpp
