@@ -57,6 +57,11 @@ site: setup-site $(WEAVE) ## render the book into build/site (needs neither LibT
 identifiers: setup-test build ## ask libclang what each name in the code means, for exact links in the next `make site`
 	@$(PYTHON) scripts/identifiers.py --jobs $(JOBS) $(TREE)/compile_commands.json
 
+.PHONY: serve
+serve: setup-build site | $(TREE)/build.ninja ## the book and the model on one address: http://127.0.0.1:8888 (PORT= chooses another)
+	@ninja -C $(TREE) -j $(JOBS) rose rose-engine 2>&1 | { $(RESOLVE); }
+	@exec $(TREE)/bin/rose serve --site build/site --port "$${PORT:-8888}"
+
 .PHONY: site-serve
 site-serve: site ## render the book and serve it on http://localhost:8000
 	@echo "http://localhost:$${PORT:-8000}/ (ctrl-c ends it)"

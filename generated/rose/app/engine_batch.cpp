@@ -126,6 +126,23 @@ class Answers {
   std::size_t next_ = 0;
 };
 
+// Say what it took.
+void report(const infer::Engine& engine, const infer::Statistics& s, std::size_t prompts,
+            double seconds) {
+  static_cast<void>(engine);
+  const auto share = [](std::int64_t part, std::int64_t whole) {
+    return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+  };
+  fmt::print(stderr,
+             "{} prompts in {}: {} tokens read, {} written, {:.1f} written per second; {:.1f} % of "
+             "the prompts' tokens were cached; {} steps, {} preemptions\n",
+             prompts, core::short_time(seconds), s.prompt_tokens, s.answer_tokens,
+             static_cast<double>(s.answer_tokens) / seconds,
+             share(s.prefix.tokens_found, s.prefix.tokens_asked), s.steps, s.preemptions);
+}
+
+}  // namespace
+
 // Choose a runner.
 std::unique_ptr<infer::Runner> make_runner(const EngineOptions& engine, const BatchOptions& batch,
                                            std::shared_ptr<const model::WeightSet> weights) {
@@ -155,23 +172,6 @@ std::unique_ptr<infer::Runner> make_runner(const EngineOptions& engine, const Ba
        .page_size = batch.block_size,
        .kv_dtype = infer::parse_kv_dtype(batch.kv_cache_dtype, kernels::DType::f32)});
 }
-
-// Say what it took.
-void report(const infer::Engine& engine, const infer::Statistics& s, std::size_t prompts,
-            double seconds) {
-  static_cast<void>(engine);
-  const auto share = [](std::int64_t part, std::int64_t whole) {
-    return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
-  };
-  fmt::print(stderr,
-             "{} prompts in {}: {} tokens read, {} written, {:.1f} written per second; {:.1f} % of "
-             "the prompts' tokens were cached; {} steps, {} preemptions\n",
-             prompts, core::short_time(seconds), s.prompt_tokens, s.answer_tokens,
-             static_cast<double>(s.answer_tokens) / seconds,
-             share(s.prefix.tokens_found, s.prefix.tokens_asked), s.steps, s.preemptions);
-}
-
-}  // namespace
 
 // Name the options as people know them.
 void add_batch_options(CLI::App& command, BatchOptions& o) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "rose/app/cli.h"
 #include "rose/app/engine_options.h"
+#include "rose/infer/step.h"
 
 namespace rose::app {
 
@@ -21,5 +23,9 @@ struct BatchOptions {
 
 void add_batch_options(CLI::App& command, BatchOptions& options);
 void generate_batch(const EngineOptions& engine, const BatchOptions& batch);
+
+/// On the device that the options name.
+std::unique_ptr<infer::Runner> make_runner(const EngineOptions& engine, const BatchOptions& batch,
+                                           std::shared_ptr<const model::WeightSet> weights);
 
 }  // namespace rose::app

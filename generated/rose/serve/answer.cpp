@@ -1,0 +1,245 @@
+// Turn events into an answer.
+
+#include "rose/serve/answer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "rose/core/hash.h"
+
+namespace rose::serve {
+
+// What an event adds to a choice.
+ChoiceBuilder::ChoiceBuilder(const Ask& ask, const ModelCard& card, int index)
+    : ask_(ask), card_(card), parser_(ask.parser) {
+  sum_.index = index;
+}
+
+void ChoiceBuilder::take_logprobs(const infer::Event& event, ChoiceDelta& delta) const {
+  if (event.logprobs.empty() || (event.of_prompt && !ask_.echo)) return;
+  std::size_t n = event.tokens.size();
+  const bool ends = event.finish == infer::Finish::stop && !event.of_prompt;
+  if (ends && n > 0 && card_.tokenizer.is_special(event.tokens[n - 1])) --n;
+  const auto width = static_cast<std::size_t>(event.top_count);
+  for (std::size_t i = 0; i < n; ++i) {
+    TokenLogprob one{event.tokens[i], event.logprobs[i], {}};
+    for (std::size_t k = 0; k < width; ++k)
+      if (event.top[i * width + k].token >= 0) one.top.push_back(event.top[i * width + k]);
+    delta.logprobs.push_back(std::move(one));
+  }
+}
+
+ChoiceDelta ChoiceBuilder::take(const infer::Event& event) {
+  ChoiceDelta delta{.index = sum_.index};
+  take_logprobs(event, delta);
+  if (event.of_prompt || (ask_.no_answer && !event.finish)) {
+    sum_.add(delta);
+    return delta;
+  }
+  const std::string_view text = ask_.no_answer ? std::string_view{} : event.text;
+  if (ask_.no_answer) delta.logprobs.clear();
+  if (ask_.style == Ask::Style::chat) {
+    delta.message = parser_.push(text);
+    if (event.finish) {
+      MessageDelta rest = parser_.finish();
+      delta.message.content += rest.content, delta.message.reasoning += rest.reasoning;
+      std::ranges::move(rest.calls, std::back_inserter(delta.message.calls));
+    }
+  } else {
+    delta.message.content = text;
+  }
+  if (event.finish == infer::Finish::length || ask_.no_answer)
+    delta.finish = event.finish ? "length" : "";
+  else if (event.finish)
+    delta.finish = parser_.calls() > 0 ? "tool_calls" : "stop";
+  sum_.add(delta);
+  return delta;
+}
+
+ChoiceDelta ChoiceBuilder::echo(const std::string& prompt) {
+  ChoiceDelta delta{.index = sum_.index};
+  delta.message.content = prompt;
+  sum_.add(delta);
+  return delta;
+}
+
+// Put the questions.
+Answer::Answer(Kitchen kitchen, Ask ask, std::shared_ptr<Exchange> exchange, std::string request_id,
+               Headers headers)
+    : kitchen_(kitchen),
+      ask_(std::move(ask)),
+      exchange_(std::move(exchange)),
+      request_id_(std::move(request_id)),
+      headers_(std::move(headers)) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  head_ = {.style = ask_.style,
+           .id = (ask_.style == Ask::Style::chat ? "chatcmpl-" : "cmpl-") + request_id_,
+           .model = ask_.model,
+           .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
+           .tokenizer = &kitchen_.card.tokenizer,
+           .logprobs = ask_.logprobs,
+           .null_usage = ask_.include_usage};
+  const auto n = static_cast<std::size_t>(ask_.question.sampling.n);
+  open_ = ask_.prompts.size() * n;
+  for (std::size_t i = 0; i < open_; ++i)
+    choices_.emplace_back(ask_, kitchen_.card, static_cast<int>(i));
+  usage_.resize(open_);
+  last_.assign(open_, start_);
+}
+
+void Answer::start() {
+  exchange_->when_gone([self = weak_from_this()] {
+    if (const auto answer = self.lock()) answer->cancel();
+  });
+  for (std::size_t p = 0; p < ask_.prompts.size(); ++p) {
+    Question question = ask_.question;
+    question.prompt = ask_.prompts[p];
+    if (question.sampling.seed)
+      *question.sampling.seed += p;  // or equal prompts would have equal answers
+    const auto number = kitchen_.backend.submit(
+        std::move(question),
+        [self = shared_from_this(), p](const Notice& n) { self->notice(p, n); });
+    bool late = false;
+    {
+      const std::scoped_lock lock(mutex_);
+      numbers_.push_back(number);
+      late = over_ && open_ > 0;
+    }
+    if (late) kitchen_.backend.cancel(number);
+  }
+}
+
+// The client has gone, or one prompt of several was refused. A listener must not call the backend, so somebody else does.
+void Answer::cancel() {
+  kitchen_.pool.post([self = shared_from_this()] {
+    std::vector<Backend::Number> numbers;
+    {
+      const std::scoped_lock lock(self->mutex_);
+      self->over_ = true;
+      numbers = self->numbers_;
+    }
+    for (const auto number : numbers) self->kitchen_.backend.cancel(number);
+  });
+}
+
+// Hear what became of them.
+void Answer::notice(std::size_t prompt, const Notice& notice) {
+  const std::scoped_lock lock(mutex_);
+  if (over_) return;
+  switch (notice.kind) {
+    case Notice::Kind::accepted:
+      if (++accepted_ == ask_.prompts.size()) accept();
+      return;
+    case Notice::Kind::refused:
+      return fail(api_error(*notice.error, ask_.style == Ask::Style::chat ? "messages" : "prompt"));
+    case Notice::Kind::lost: return fail(no_engine(notice.error->message()));
+    case Notice::Kind::event: return take(prompt, *notice.event);
+  }
+}
+
+void Answer::accept() {
+  begun_ = true;
+  if (!ask_.stream) return;
+  Headers headers = headers_;
+  headers.insert(headers.end(), {{"content-type", "text/event-stream; charset=utf-8"},
+                                 {"cache-control", "no-cache"},
+                                 {"x-accel-buffering", "no"}});
+  exchange_->begin({200, std::move(headers), ""}, ": still here\n\n");
+  for (std::size_t i = 0; i < choices_.size(); ++i)
+    if (ask_.style == Ask::Style::chat) write(role_chunk(head_, static_cast<int>(i)));
+}
+
+void Answer::take(std::size_t prompt, const infer::Event& event) {
+  const std::size_t i = prompt * static_cast<std::size_t>(ask_.question.sampling.n) +
+                        static_cast<std::size_t>(event.choice);
+  if (i >= choices_.size()) return;
+  if (event.finish == infer::Finish::error || event.finish == infer::Finish::cancelled)
+    return fail(ApiError(500,
+                         event.error != nullptr ? event.error->what() : "The answer was cancelled.",
+                         "server_error"));
+  ChoiceBuilder& choice = choices_[i];
+  const bool first = usage_[i].prompt == 0;
+  if (first && ask_.echo) {
+    const ChoiceDelta echo =
+        choice.echo(kitchen_.card.tokenizer.decode(ask_.prompts[prompt], true));
+    if (ask_.stream) write(delta_chunk(head_, echo, choice.sum()));
+  }
+  usage_[i] = event.usage;
+  if (!event.of_prompt && !event.tokens.empty()) {
+    const auto now = Clock::now();
+    const double gap = std::chrono::duration<double>(now - std::exchange(last_[i], now)).count();
+    kitchen_.metrics.token(gap,
+                           event.usage.completion <= static_cast<std::int64_t>(event.tokens.size()),
+                           event.tokens.size());
+  }
+  const ChoiceDelta delta = choice.take(event);
+  if (ask_.stream && !delta.empty()) write(delta_chunk(head_, delta, choice.sum()));
+  if (event.finish && --open_ == 0) finish();
+}
+
+void Answer::write(const json::object& chunk) {
+  exchange_->send("data: " + json::serialize(chunk) + "\n\n");
+}
+
+// End well, or badly.
+void Answer::fail(const ApiError& error) {
+  over_ = true;
+  if (begun_ && ask_.stream) {
+    write(error.body());
+    exchange_->end();
+  } else {
+    HttpResponse response = error.response();
+    response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
+    exchange_->respond(std::move(response));
+  }
+  kitchen_.metrics.request(error.status,
+                           std::chrono::duration<double>(Clock::now() - start_).count(), usage());
+  if (ask_.prompts.size() > 1 || begun_) cancel();
+}
+
+UsageSum Answer::usage() const {
+  UsageSum sum;
+  const auto n = static_cast<std::size_t>(ask_.question.sampling.n);
+  for (std::size_t i = 0; i < usage_.size(); ++i) {
+    if (i % n == 0)
+      sum.prompt += static_cast<std::int64_t>(ask_.prompts[i / n].size()),
+          sum.cached += usage_[i].cached;
+    if (!ask_.no_answer) sum.completion += usage_[i].completion;
+  }
+  return sum;
+}
+
+// Of best_of answers to each prompt the n with the highest mean log-probability.
+std::vector<const ChoiceSum*> Answer::best() const {
+  std::vector<const ChoiceSum*> out;
+  const auto n = static_cast<std::size_t>(ask_.question.sampling.n),
+             wanted = static_cast<std::size_t>(ask_.n);
+  for (std::size_t p = 0; p < ask_.prompts.size(); ++p) {
+    std::vector<const ChoiceSum*> all;
+    for (std::size_t c = 0; c < n; ++c) all.push_back(&choices_[p * n + c].sum());
+    if (wanted < n) std::ranges::stable_sort(all, std::greater<>(), &ChoiceSum::mean_logprob);
+    out.insert(out.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(wanted));
+  }
+  return out;
+}
+
+void Answer::finish() {
+  over_ = true;
+  const UsageSum used = usage();
+  if (ask_.stream) {
+    if (ask_.include_usage) write(usage_chunk(head_, used));
+    exchange_->send("data: [DONE]\n\n");
+    exchange_->end();
+  } else {
+    Headers headers = headers_;
+    headers.emplace_back("content-type", "application/json");
+    exchange_->respond(
+        {200, std::move(headers), json::serialize(whole_answer(head_, best(), used))});
+  }
+  kitchen_.metrics.request(200, std::chrono::duration<double>(Clock::now() - start_).count(), used);
+}
+
+}  // namespace rose::serve

@@ -1,0 +1,78 @@
+// Turn events into an answer.
+
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "rose/serve/answer_json.h"
+#include "rose/serve/api_error.h"
+#include "rose/serve/ask.h"
+#include "rose/serve/metrics.h"
+#include "rose/serve/work_pool.h"
+
+namespace rose::serve {
+
+/// What the answers of a server share.
+struct Kitchen {
+  const ModelCard& card;
+  Backend& backend;
+  Metrics& metrics;
+  WorkPool& pool;
+};
+
+/// Adds up the events of one choice.
+class ChoiceBuilder {
+ public:
+  ChoiceBuilder(const Ask& ask, const ModelCard& card, int index);
+  ChoiceDelta take(const infer::Event& event);
+  ChoiceDelta echo(const std::string& prompt);  ///< before everything else
+  const ChoiceSum& sum() const { return sum_; }
+
+ private:
+  void take_logprobs(const infer::Event& event, ChoiceDelta& delta) const;
+  const Ask& ask_;
+  const ModelCard& card_;
+  ToolParser parser_;
+  ChoiceSum sum_;
+};
+
+/// One request on its way to an answer. It keeps itself alive until every choice has ended.
+class Answer : public std::enable_shared_from_this<Answer> {
+ public:
+  Answer(Kitchen kitchen, Ask ask, std::shared_ptr<Exchange> exchange, std::string request_id,
+         Headers headers);
+  void start();  ///< not on the I/O thread: it submits
+
+ private:
+  void notice(std::size_t prompt, const Notice& notice);
+  void take(std::size_t prompt, const infer::Event& event);
+  void accept();
+  void fail(const ApiError& error);
+  void finish();
+  void cancel();
+  void write(const json::object& chunk);
+  std::vector<const ChoiceSum*> best() const;
+  UsageSum usage() const;
+
+  using Clock = std::chrono::steady_clock;
+  Kitchen kitchen_;
+  Ask ask_;
+  std::shared_ptr<Exchange> exchange_;
+  std::string request_id_;
+  Headers headers_;
+  AnswerHead head_;
+  std::mutex mutex_;
+  std::vector<ChoiceBuilder> choices_;  // [prompts * question.n]
+  std::vector<infer::Usage> usage_;     // of each choice
+  std::vector<Backend::Number> numbers_;
+  std::size_t accepted_ = 0, open_ = 0;
+  bool begun_ = false, over_ = false;
+  Clock::time_point start_ = Clock::now();
+  std::vector<Clock::time_point> last_;
+};
+
+}  // namespace rose::serve

@@ -1,0 +1,147 @@
+// Answer the API's requests.
+
+#include "rose/serve/api.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "rose/core/hash.h"
+
+namespace rose::serve {
+
+// Begin.
+Api::Api(ModelCard card, Backend& backend, ApiOptions options)
+    : card_(std::move(card)),
+      backend_(backend),
+      options_(std::move(options)),
+      pool_(options_.workers, options_.most_waiting) {
+  std::random_device random;
+  run_ = (std::uint64_t{random()} << 32) | random();
+}
+
+void Api::answer(Call& call, HttpResponse response) const {
+  response.headers.insert(response.headers.end(), call.headers.begin(), call.headers.end());
+  call.exchange->respond(std::move(response));
+}
+
+void Api::answer(Call& call, const json::value& value) const {
+  answer(call, HttpResponse{200, {{"content-type", "application/json"}}, json::serialize(value)});
+}
+
+// Headers of every answer.
+Headers Api::common_headers(const HttpRequest& request, const std::string& id) const {
+  Headers headers{{"x-request-id", id}, {"server", "rose"}};
+  const std::string origin(request.header("origin"));
+  if (origin.empty()) return headers;
+  const auto allowed = [&](const std::string& one) { return one == "*" || one == origin; };
+  if (!std::ranges::any_of(options_.origins, allowed)) return headers;
+  headers.insert(headers.end(), {{"access-control-allow-origin", origin},
+                                 {"vary", "origin"},
+                                 {"access-control-expose-headers", "x-request-id"}});
+  if (request.method == "OPTIONS")
+    headers.insert(headers.end(), {{"access-control-allow-methods", "GET, POST, OPTIONS"},
+                                   {"access-control-allow-headers", "authorization, *"},
+                                   {"access-control-max-age", "600"}});
+  return headers;
+}
+
+std::string request_id(std::string_view given, std::uint64_t run, std::uint64_t number) {
+  constexpr std::size_t longest = 128;
+  const bool plain = std::ranges::all_of(given, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == ':';
+  });
+  if (!given.empty() && given.size() <= longest && plain) return std::string(given);
+  return fmt::format("{:016x}{:08x}", run, number);
+}
+
+// Ask for a key.
+void Api::authorize(const Call& call) const {
+  if (options_.key_hashes.empty()) return;
+  std::string_view given = call.request.header("authorization");
+  constexpr std::string_view scheme = "Bearer ";
+  if (given.empty())
+    throw ApiError(
+        401, "You didn't provide an API key. Send it in the header 'Authorization: Bearer KEY'.",
+        "invalid_request_error", "", "missing_api_key");
+  given = given.starts_with(scheme) ? given.substr(scheme.size()) : std::string_view{};
+  const std::string hash = core::sha256_hex(given);
+  bool known = false;
+  for (const std::string& key : options_.key_hashes) {
+    unsigned differs = key.size() == hash.size() ? 0 : 1;
+    for (std::size_t i = 0; i < std::min(key.size(), hash.size()); ++i)
+      differs |= static_cast<unsigned>(static_cast<unsigned char>(key[i]) ^
+                                       static_cast<unsigned char>(hash[i]));
+    known |= differs == 0;
+  }
+  if (!known)
+    throw ApiError(401, "Incorrect API key provided.", "invalid_request_error", "",
+                   "invalid_api_key");
+}
+
+// Read a body that must be an object.
+json::object Api::body_of(const HttpRequest& request) {
+  const std::string_view type = request.header("content-type");
+  const std::string_view kind = type.substr(0, type.find(';'));
+  if (!kind.empty() && kind != "application/json")
+    throw ApiError(415, fmt::format("Unsupported content type '{}': send application/json.", kind),
+                   "invalid_request_error", "", "unsupported_content_type");
+  constexpr std::size_t deepest = 64;
+  json::value parsed;
+  try {
+    parsed = core::parse_json(request.body, "request body", {.depth = deepest});
+  } catch (const core::Error& error) {
+    invalid(fmt::format("We could not parse the JSON body of your request: {}", error.what()), "",
+            "invalid_json");
+  }
+  if (!parsed.is_object()) invalid("The body of a request is a JSON object.", "", "invalid_json");
+  return std::move(parsed.get_object());
+}
+
+// Read a question and put it.
+void Api::ask(const std::shared_ptr<Call>& call, Ask (*read)(const Body&, const ModelCard&)) {
+  if (draining_) throw no_engine("the server is shutting down");
+  if (!backend_.facts()) throw no_engine("it is starting, or starting again");
+  Ask asked = read(body_of(call->request), card_);
+  std::make_shared<Answer>(Kitchen{card_, backend_, metrics_, pool_}, std::move(asked),
+                           call->exchange, call->id, call->headers)
+      ->start();
+}
+
+// Take a request to a thread that may work.
+void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  auto call = std::make_shared<Call>();
+  call->id = request_id(request.header("x-request-id"), run_, ++numbers_);
+  call->headers = common_headers(request, call->id);
+  call->request = std::move(request);
+  call->exchange = std::move(exchange);
+  const auto work = [this, call] {
+    try {
+      route(*call);
+      const std::string& path = call->request.path;
+      if (path == "/v1/chat/completions")
+        ask(call, read_chat);
+      else if (path == "/v1/completions")
+        ask(call, read_completion);
+      else if (path == "/generate")
+        ask(call, read_generate);
+      else if (path == "/tokenize")
+        answer(*call, tokenize(body_of(call->request)));
+      else if (path == "/detokenize")
+        answer(*call, detokenize(body_of(call->request)));
+      else
+        get(*call);
+    } catch (const ApiError& error) {
+      answer(*call, error.response());
+    } catch (const core::Error& error) {
+      answer(*call, api_error(error).response());
+    } catch (const std::exception& error) {
+      answer(*call, ApiError(500, error.what(), "server_error").response());
+    }
+  };
+  if (!pool_.try_post(work))
+    answer(*call, overloaded("too many requests are being read").response());
+}
+
+}  // namespace rose::serve

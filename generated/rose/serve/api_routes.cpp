@@ -1,0 +1,169 @@
+// Everything but questions.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "rose/serve/api.h"
+#include "rose/text/byte_level.h"
+
+namespace rose::serve {
+
+// Which path takes which method, and needs a key.
+struct Route {
+  std::string_view path, method;
+  bool open = false;  ///< without a key
+};
+constexpr std::array routes{Route{"/v1/chat/completions", "POST"},
+                            Route{"/v1/completions", "POST"},
+                            Route{"/generate", "POST"},
+                            Route{"/tokenize", "POST"},
+                            Route{"/detokenize", "POST"},
+                            Route{"/v1/models", "GET"},
+                            Route{"/metrics", "GET"},
+                            Route{"/debug/state", "GET"},
+                            Route{"/health", "GET", true},
+                            Route{"/version", "GET", true}};
+
+void Api::route(Call& call) {
+  const HttpRequest& request = call.request;
+  const auto found = std::ranges::find(routes, request.path, &Route::path);
+  const bool listed = found != routes.end();
+  if (request.method == "OPTIONS") return;  // a browser asks what it may send, without a key
+  const bool v1 = request.path.starts_with("/v1/");
+  if ((listed && !found->open) || v1) authorize(call);
+  const std::string_view method = listed ? found->method : "GET";
+  const bool fits = request.method == method || (method == "GET" && request.method == "HEAD");
+  if (fits) return;
+  ApiError error(
+      405,
+      fmt::format("Not allowed to {} on {} (HINT: use {}).", request.method, request.path, method),
+      "invalid_request_error", "", "method_not_supported");
+  if (!listed)
+    error = ApiError(404, fmt::format("Invalid URL ({} {})", request.method, request.path),
+                     "invalid_request_error", "", "unknown_url");
+  throw error;
+}
+
+// What can be looked at.
+void Api::get(Call& call) {
+  const HttpRequest& request = call.request;
+  if (request.method == "OPTIONS") return answer(call, HttpResponse{204, {}, ""});
+  if (request.path == "/health") return answer(call, health());
+  if (request.path == "/version") return answer(call, json::value{{"version", ROSE_VERSION}});
+  if (request.path == "/v1/models")
+    return answer(call, json::value{{"object", "list"}, {"data", {model_json()}}});
+  constexpr std::string_view models = "/v1/models/";
+  if (request.path.starts_with(models)) {
+    const auto name = percent_decoded(std::string_view(request.path).substr(models.size()));
+    if (name &&
+        (*name == card_.name || std::ranges::find(card_.aliases, *name) != card_.aliases.end()))
+      return answer(call, model_json());
+    throw ApiError(404, fmt::format("The model '{}' does not exist", name.value_or("")),
+                   "invalid_request_error", "model", "model_not_found");
+  }
+  if (request.path == "/metrics")
+    return answer(
+        call, HttpResponse{200,
+                           {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
+                           metrics_.page(backend_, http_counts ? http_counts() : HttpCounts{})});
+  if (request.path == "/debug/state") {
+    if (!request.loopback)
+      throw ApiError(403, "The state is shown on this machine only.", "invalid_request_error", "",
+                     "forbidden");
+    return answer(call, state_json());
+  }
+  if (options_.site) {
+    if (auto file = options_.site->get(request)) return answer(call, std::move(*file));
+  }
+  throw ApiError(404, fmt::format("Invalid URL ({} {})", request.method, request.path),
+                 "invalid_request_error", "", "unknown_url");
+}
+
+// Text to tokens and back.
+json::object Api::tokenize(const Body& body) const {
+  Fields fields(body);
+  Ask ask;
+  read_model(fields, card_, ask);
+  std::vector<std::int32_t> ids;
+  const bool strings = fields.flag("return_token_strs", false);
+  if (fields.has("messages")) {
+    const json::array tools = read_tools(fields, ask);
+    card_.tokenizer.encode(
+        chat_prompt(fields, card_, tools, fields.flag("add_generation_prompt", true)), true, ids);
+  } else {
+    fields.require("prompt");
+    if (fields.flag("add_special_tokens", true))
+      ids.assign(card_.tokenizer.prefix().begin(), card_.tokenizer.prefix().end());
+    card_.tokenizer.encode(fields.text("prompt"), true, ids);
+  }
+  fields.finish();
+  json::object out{
+      {"count", ids.size()}, {"max_model_len", card_.positions}, {"tokens", json::value_from(ids)}};
+  if (strings) {
+    json::array spelt;
+    for (const std::int32_t id : ids)
+      spelt.emplace_back(text::spell_bytes(card_.tokenizer.bytes(id)));
+    out["token_strs"] = std::move(spelt);
+  }
+  return out;
+}
+
+json::object Api::detokenize(const Body& body) const {
+  Fields fields(body);
+  Ask ask;
+  read_model(fields, card_, ask);
+  fields.require("tokens");
+  std::vector<std::int32_t> ids;
+  for (const json::value& id : *fields.array("tokens", 0, std::size_t{1} << 20)) {
+    if (!id.is_int64()) wrong_type("tokens", "an array of integers", id);
+    if (id.get_int64() < 0 || id.get_int64() >= card_.tokenizer.vocab_size())
+      invalid(fmt::format("Invalid 'tokens': {} is not the id of a token.", id.get_int64()),
+              "tokens", "invalid_value");
+    ids.push_back(static_cast<std::int32_t>(id.get_int64()));
+  }
+  fields.finish();
+  return {{"prompt", card_.tokenizer.decode(ids)}};
+}
+
+// Health, the model, and the state.
+HttpResponse Api::health() const {
+  const bool well = backend_.facts().has_value() && !draining_;
+  const json::object body{{"status", draining_ ? "draining"
+                                     : well    ? "ok"
+                                               : "unavailable"},
+                          {"restarts", backend_.restarts()}};
+  return {well ? 200 : 503, {{"content-type", "application/json"}}, json::serialize(body)};
+}
+
+json::object Api::model_json() const {
+  return {{"id", card_.name},
+          {"object", "model"},
+          {"created", card_.created},
+          {"owned_by", "rosellm"},
+          {"max_model_len", card_.positions}};
+}
+
+json::object Api::state_json() const {
+  const infer::Statistics s = backend_.statistics();
+  json::object out{{"running", s.running},
+                   {"waiting", s.waiting},
+                   {"steps", s.steps},
+                   {"preemptions", s.preemptions},
+                   {"prompt_tokens", s.prompt_tokens},
+                   {"answer_tokens", s.answer_tokens},
+                   {"restarts", backend_.restarts()},
+                   {"pages",
+                    {{"free", s.pages.free},
+                     {"cached", s.pages.cached},
+                     {"referenced", s.pages.referenced},
+                     {"in_flight", s.pages.in_flight}}}};
+  if (const auto facts = backend_.facts()) {
+    out["runner"] = facts->runner;
+    out["page_size"] = facts->page_size;
+    out["total_pages"] = facts->pages;
+  }
+  return out;
+}
+
+}  // namespace rose::serve

@@ -1,0 +1,47 @@
+// One form for everything that can be asked.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rose/core/json.h"
+#include "rose/serve/backend.h"
+#include "rose/serve/fields.h"
+#include "rose/serve/model_card.h"
+#include "rose/serve/tool_parser.h"
+
+namespace rose::serve {
+
+struct Ask {
+  enum class Style : std::uint8_t { chat, completion, generate };
+  Style style = Style::chat;
+  std::string model;
+  std::vector<std::vector<std::int32_t>> prompts;
+  Question question;  ///< without its prompt
+  int n = 1;          ///< answers wanted of question.sampling.n, of which the likeliest are given
+  bool stream = false, include_usage = false;
+  bool logprobs = false;                 ///< to be written
+  bool echo = false, no_answer = false;  ///< completions: the prompt too; it alone
+  ParserOptions parser;
+};
+
+// Each throws ApiError.
+Ask read_completion(const json::object& body, const ModelCard& card);
+Ask read_generate(const json::object& body, const ModelCard& card);
+Ask read_chat(const json::object& body, const ModelCard& card);
+
+/// Fields that all of them have. `prompt_field` is what the request calls its prompt.
+void read_sampling(Fields& fields, const ModelCard& card, Ask& ask);
+/// Checks the prompts against the context and gives max_tokens its default.
+void fit_context(Ask& ask, const ModelCard& card, bool limited, const std::string& prompt_field);
+void read_stream(Fields& fields, Ask& ask);
+void read_model(Fields& fields, const ModelCard& card, Ask& ask);
+
+/// The prompt of a conversation. Throws ApiError for messages that are none.
+std::string chat_prompt(Fields& fields, const ModelCard& card, const json::array& tools,
+                        bool generation_prompt = true);
+json::array read_tools(Fields& fields, Ask& ask);
+
+}  // namespace rose::serve

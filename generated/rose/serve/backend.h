@@ -1,0 +1,67 @@
+// Ask for answers, wherever they are computed.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rose/infer/engine.h"
+#include "rose/infer/request.h"
+
+namespace rose::serve {
+
+/// What an answer must look like, as text: the backend compiles it.
+struct Shape {
+  enum class Kind : std::uint8_t { free, json_object, json_schema, regex, ebnf };
+  Kind kind = Kind::free;
+  std::string text;
+  bool operator==(const Shape&) const = default;
+};
+
+struct Question {
+  std::vector<std::int32_t> prompt;
+  infer::Sampling sampling;  ///< without a grammar: that is the shape
+  Shape shape;
+  int priority = 0;
+  std::string salt, adapter;
+};
+
+/// What became of a question.
+struct Notice {
+  enum class Kind : std::uint8_t {
+    accepted,  ///< it waits or runs; comes first, once
+    refused,   ///< it cannot be answered, `error` says why; nothing follows
+    event,     ///< the last one of each choice has its finish set
+    lost       ///< the engine is not there (any more); nothing follows
+  };
+  Kind kind = Kind::accepted;
+  const core::Error* error = nullptr;
+  const infer::Event* event = nullptr;
+};
+
+struct EngineFacts {
+  std::string runner;  ///< device and kernels
+  std::int64_t vocab = 0, positions = 0, pages = 0, sequences = 0;
+  std::int32_t page_size = 0;
+  std::uint64_t weights_version = 0;
+  bool operator==(const EngineFacts&) const = default;
+};
+
+class Backend {
+ public:
+  using Listener = std::function<void(const Notice&)>;
+  using Number = std::uint64_t;
+  virtual ~Backend() = default;
+  /// Never throws for what is in the question. The listener is called by one thread at a time, perhaps before submit returns.
+  virtual Number submit(Question question, Listener listener) = 0;
+  virtual void cancel(Number number) = 0;                ///< unknown and finished ones are ignored
+  virtual std::optional<EngineFacts> facts() const = 0;  ///< nothing while no engine is ready
+  virtual infer::Statistics statistics() const = 0;      ///< a fraction of a second old at most
+  virtual std::uint64_t restarts() const { return 0; }
+};
+
+}  // namespace rose::serve

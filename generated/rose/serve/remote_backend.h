@@ -1,0 +1,72 @@
+// Use an engine of another process.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "rose/serve/backend.h"
+#include "rose/serve/messages.h"
+#include "rose/serve/outbox.h"
+
+namespace rose::serve {
+
+struct RemoteOptions {
+  std::vector<std::string>
+      command;  ///< program and arguments; "{socket}" becomes the descriptor's number
+  std::chrono::milliseconds ready{900'000};   ///< for the weights to load
+  std::chrono::milliseconds silence{60'000};  ///< an engine that says nothing for so long is killed
+  std::chrono::milliseconds first_wait{500}, longest_wait{30'000}, credit{60'000};
+};
+
+class RemoteBackend final : public Backend {
+ public:
+  explicit RemoteBackend(RemoteOptions options);
+  RemoteBackend(const RemoteBackend&) = delete;
+  RemoteBackend& operator=(const RemoteBackend&) = delete;
+  ~RemoteBackend() override;  ///< ends the engine
+
+  Number submit(Question question, Listener listener) override;
+  void cancel(Number number) override;
+  std::optional<EngineFacts> facts() const override;
+  infer::Statistics statistics() const override;
+  std::uint64_t restarts() const override { return restarts_; }
+  pid_t process() const { return process_; }  ///< 0: none at the moment
+  std::string last_failure() const;
+
+ private:
+  struct Waiting {
+    Listener listener;
+    int open = 1;
+  };
+  void supervise();
+  std::string one_life();
+  void live(int socket);
+  void hear(Report report);
+  void lose_all(const std::string& why);
+
+  RemoteOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::unordered_map<Number, std::shared_ptr<Waiting>> waiting_;
+  Number numbers_ = 0;
+  std::unique_ptr<Outbox> outbox_;
+  std::optional<EngineFacts> facts_;
+  infer::Statistics statistics_;
+  std::string failure_ = "the engine is starting";
+  std::atomic<std::uint64_t> restarts_{0};
+  std::atomic<pid_t> process_{0};
+  int socket_ = -1;
+  std::thread supervisor_;
+};
+
+}  // namespace rose::serve
