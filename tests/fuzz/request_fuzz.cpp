@@ -20,7 +20,8 @@ const serve::ModelCard& card() {
     text::Vocab vocab;
     for (int byte = 0; byte < 256; ++byte) vocab.tokens.emplace_back(1, static_cast<char>(byte));
     serve::ModelCard c{.name = "m", .aliases = {}, .tokenizer = text::Tokenizer(std::move(vocab))};
-    c.chat.emplace("{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}");
+    c.chat.emplace(
+        "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}");
     c.positions = 4096, c.vocab = 256;
     return c;
   }();
@@ -33,7 +34,10 @@ void read(const core::json::object& body, Read ask) {
     const serve::Ask asked = ask(body, card());
     infer::validate(asked.question.sampling, card().vocab);
     for (const auto& prompt : asked.prompts)
-      if (prompt.empty() || static_cast<std::int64_t>(prompt.size()) + asked.question.sampling.max_tokens > card().positions) std::abort();
+      if (prompt.empty() ||
+          static_cast<std::int64_t>(prompt.size()) + asked.question.sampling.max_tokens >
+              card().positions)
+        std::abort();
   } catch (const serve::ApiError& error) {
     if (error.status < 400 || error.status >= 500 || error.body().empty()) std::abort();
   } catch (const core::Error& error) {
@@ -46,7 +50,8 @@ void read(const core::json::object& body, Read ask) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   core::json::value value;
   try {
-    value = core::parse_json({reinterpret_cast<const char*>(data), size}, "fuzz", {.bytes = std::size_t{1} << 20, .depth = 64});
+    value = core::parse_json({reinterpret_cast<const char*>(data), size}, "fuzz",
+                             {.bytes = std::size_t{1} << 20, .depth = 64});
   } catch (const core::Error&) {
     return 0;
   }

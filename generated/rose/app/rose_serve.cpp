@@ -94,6 +94,8 @@ void serve_model(ServeArguments& a) {
   fmt::print(stderr, "{} at http://{}:{}/ ({}; the API is under /v1; ctrl-c ends it)\n", name,
              a.http.host, http.port(), a.site.empty() ? "no pages" : "the book is at /");
   http.run();
+  backend.stop();  // first whoever may still answer, then whoever may still ask
+  api.stop();
 }
 
 }  // namespace
@@ -126,6 +128,11 @@ void add_serve(CLI::App& app) {
                    "Threads that read requests and cut texts into tokens")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
+  command
+      ->add_option("--stream-interval", a->api.stream_interval,
+                   "Tokens of a stream that share an event; the first is sent at once")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   command
       ->add_option("--drain-seconds", a->drain_seconds,
                    "What runs may take so long to end after SIGTERM")

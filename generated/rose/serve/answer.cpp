@@ -35,12 +35,12 @@ void ChoiceBuilder::take_logprobs(const infer::Event& event, ChoiceDelta& delta)
 ChoiceDelta ChoiceBuilder::take(const infer::Event& event) {
   ChoiceDelta delta{.index = sum_.index};
   take_logprobs(event, delta);
+  if (ask_.no_answer && !event.of_prompt) delta.logprobs.clear();
   if (event.of_prompt || (ask_.no_answer && !event.finish)) {
     sum_.add(delta);
     return delta;
   }
   const std::string_view text = ask_.no_answer ? std::string_view{} : event.text;
-  if (ask_.no_answer) delta.logprobs.clear();
   if (ask_.style == Ask::Style::chat) {
     delta.message = parser_.push(text);
     if (event.finish) {
@@ -86,7 +86,7 @@ Answer::Answer(Kitchen kitchen, Ask ask, std::shared_ptr<Exchange> exchange, std
   open_ = ask_.prompts.size() * n;
   for (std::size_t i = 0; i < open_; ++i)
     choices_.emplace_back(ask_, kitchen_.card, static_cast<int>(i));
-  usage_.resize(open_);
+  usage_.resize(open_), held_.resize(open_);
   last_.assign(open_, start_);
 }
 
@@ -175,9 +175,21 @@ void Answer::take(std::size_t prompt, const infer::Event& event) {
                            event.usage.completion <= static_cast<std::int64_t>(event.tokens.size()),
                            event.tokens.size());
   }
-  const ChoiceDelta delta = choice.take(event);
-  if (ask_.stream && !delta.empty()) write(delta_chunk(head_, delta, choice.sum()));
+  ChoiceDelta delta = choice.take(event);
+  if (ask_.stream) write_delta(i, std::move(delta), event.tokens.size());
   if (event.finish && --open_ == 0) finish();
+}
+
+void Answer::write_delta(std::size_t i, ChoiceDelta delta, std::size_t tokens) {
+  Held& held = held_[i];
+  held.delta.index = delta.index;
+  held.delta.add(std::move(delta));
+  held.tokens += static_cast<std::int64_t>(tokens);
+  const bool due =
+      !held.begun || held.tokens >= kitchen_.stream_interval || !held.delta.finish.empty();
+  if (!due || held.delta.empty()) return;
+  write(delta_chunk(head_, held.delta, choices_[i].sum()));
+  held = {.delta = {}, .tokens = 0, .begun = true};
 }
 
 void Answer::write(const json::object& chunk) {

@@ -22,6 +22,7 @@ struct Kitchen {
   Backend& backend;
   Metrics& metrics;
   WorkPool& pool;
+  std::int64_t stream_interval = 1;  ///< tokens of a choice that share a chunk, the first one apart
 };
 
 /// Adds up the events of one choice.
@@ -55,6 +56,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void finish();
   void cancel();
   void write(const json::object& chunk);
+  void write_delta(std::size_t i, ChoiceDelta delta, std::size_t tokens);
   std::vector<const ChoiceSum*> best() const;
   UsageSum usage() const;
 
@@ -68,6 +70,12 @@ class Answer : public std::enable_shared_from_this<Answer> {
   std::mutex mutex_;
   std::vector<ChoiceBuilder> choices_;  // [prompts * question.n]
   std::vector<infer::Usage> usage_;     // of each choice
+  struct Held {
+    ChoiceDelta delta;
+    std::int64_t tokens = 0;
+    bool begun = false;
+  };
+  std::vector<Held> held_;  // of each choice: what shares the next chunk
   std::vector<Backend::Number> numbers_;
   std::size_t accepted_ = 0, open_ = 0;
   bool begun_ = false, over_ = false;

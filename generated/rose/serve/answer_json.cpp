@@ -25,6 +25,20 @@ void ChoiceSum::add(const ChoiceDelta& delta) {
   if (!delta.finish.empty()) finish = delta.finish;
 }
 
+void ChoiceDelta::add(ChoiceDelta later) {
+  message.content += later.message.content;
+  message.reasoning += later.message.reasoning;
+  for (auto& call : later.message.calls) {
+    if (message.calls.empty() || message.calls.back().index != call.index) {
+      message.calls.push_back(std::move(call));
+    } else {
+      message.calls.back().arguments += call.arguments;
+    }
+  }
+  logprobs.insert(logprobs.end(), later.logprobs.begin(), later.logprobs.end());
+  if (!later.finish.empty()) finish = std::move(later.finish);
+}
+
 double ChoiceSum::mean_logprob() const {
   const double sum =
       std::accumulate(logprobs.begin(), logprobs.end(), 0.0,

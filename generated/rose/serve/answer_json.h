@@ -27,6 +27,7 @@ struct ChoiceDelta {
   std::vector<TokenLogprob> logprobs{};
   std::string finish{};
   bool empty() const { return message.empty() && logprobs.empty() && finish.empty(); }
+  void add(ChoiceDelta later);
 };
 
 /// All deltas of a choice.

@@ -104,8 +104,8 @@ void Api::ask(const std::shared_ptr<Call>& call, Ask (*read)(const Body&, const 
   if (draining_) throw no_engine("the server is shutting down");
   if (!backend_.facts()) throw no_engine("it is starting, or starting again");
   Ask asked = read(body_of(call->request), card_);
-  std::make_shared<Answer>(Kitchen{card_, backend_, metrics_, pool_}, std::move(asked),
-                           call->exchange, call->id, call->headers)
+  std::make_shared<Answer>(Kitchen{card_, backend_, metrics_, pool_, options_.stream_interval},
+                           std::move(asked), call->exchange, call->id, call->headers)
       ->start();
 }
 

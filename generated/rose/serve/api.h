@@ -22,6 +22,7 @@ struct ApiOptions {
   std::optional<StaticFiles> site{};
   int workers = 2;
   std::size_t most_waiting = 1024;  ///< requests that are being read
+  std::int64_t stream_interval = 1;
 };
 
 class Api {
@@ -29,6 +30,7 @@ class Api {
   Api(ModelCard card, Backend& backend, ApiOptions options);
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);  ///< on the I/O thread
   void drain() { draining_ = true; }  ///< from now on questions are refused
+  void stop() { pool_.stop(); }       ///< after the backend, and before the exchanges' server goes
   std::function<HttpCounts()> http_counts;
 
  private:

@@ -17,10 +17,10 @@ struct ModelCard {
   std::vector<std::string> aliases;  ///< other names that are accepted
   text::Tokenizer tokenizer;
   std::optional<text::ChatTemplate> chat{};
-  std::string bos_token, eos_token;  ///< for the template
-  std::int64_t positions = 0;        ///< the longest context
-  std::int64_t vocab = 0;            ///< rows of logits
-  std::int64_t created = 0;          ///< seconds since 1970
+  std::string bos_token{}, eos_token{};  ///< for the template
+  std::int64_t positions = 0;            ///< the longest context
+  std::int64_t vocab = 0;                ///< rows of logits
+  std::int64_t created = 0;              ///< seconds since 1970
 };
 
 }  // namespace rose::serve

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -33,6 +34,9 @@ class Parrot final : public infer::Runner {
   void set_weights(std::shared_ptr<const model::WeightSet> weights) override {
     weights_ = std::move(weights);
   }
+  std::uint64_t set_adapter(std::int64_t, std::shared_ptr<const model::Adapter>) override {
+    throw core::Error(core::Code::unsupported, "a parrot has no weights to adapt").in("adapter");
+  }
   void read_pages(std::span<const std::int32_t> pages, std::span<std::byte> out) const override;
   void write_pages(std::span<const std::int32_t> pages, std::span<const std::byte> in) override;
 
@@ -51,7 +55,7 @@ class Parrot final : public infer::Runner {
   infer::RunnerLimits limits_;
   infer::MemoryPlan plan_;
   std::chrono::microseconds step_;
-  std::int32_t turn_ = -1, turn_end_ = -1;
+  std::int32_t turn_ = -1, turn_end_ = -1, line_ = -1;
   std::vector<std::int32_t> pages_, text_;  // pages_ [pages, page_size]
   std::vector<float> noise_, logits_;
   infer::ChooseScratch scratch_;
@@ -73,6 +77,7 @@ Parrot::Parrot(const text::Tokenizer& tokenizer, std::shared_ptr<const model::We
            .pages = o.pages};
   turn_ = tokenizer.find("<|im_start|>").value_or(-1);
   turn_end_ = tokenizer.find("<|im_end|>").value_or(-1);
+  line_ = tokenizer.find("\n").value_or(-1);
   pages_.assign(count(o.pages * o.page_size), -1);
   logits_.resize(count(vocab));
   core::Rng rng(1);
@@ -123,19 +128,26 @@ void Parrot::speak(std::span<const std::int32_t> text, std::span<float> logits) 
   constexpr std::uint32_t spread = 2654435761U;
   const std::size_t shift = static_cast<std::uint32_t>(text.back()) * spread >> 16;
   for (std::size_t v = 0; v < logits.size(); ++v) logits[v] = noise_[(v + shift) % noises];
-  constexpr std::size_t head = 3;  // the mark, the role, the line break
   constexpr float sure = 30.0f;
-  const auto answer = std::ranges::find(text.rbegin(), text.rend(), turn_);
-  const auto before = std::find(answer == text.rend() ? answer : answer + 1, text.rend(), turn_);
-  if (turn_ < 0 || before == text.rend()) return;
-  const auto opened = static_cast<std::size_t>(text.rend() - answer) - 1;
-  const auto said = static_cast<std::size_t>(text.rend() - before) - 1 + head;
-  if (text.size() < opened + head) return;
-  const std::size_t next = said + (text.size() - opened - head);
-  const bool more = next < opened && text[next] != turn_end_;
-  const auto end =
-      std::ranges::find(text.begin() + static_cast<std::ptrdiff_t>(said), text.end(), turn_end_);
-  const bool within = more && static_cast<std::ptrdiff_t>(next) < end - text.begin();
+  // Where the text begins that the mark before `end` opens, and that mark; nothing when there is none.
+  const auto turn_before =
+      [&](std::size_t end) -> std::optional<std::pair<std::size_t, std::size_t>> {
+    for (std::size_t mark = end; mark-- > 0;) {
+      if (text[mark] != turn_) continue;
+      const auto line = std::ranges::find(text.subspan(mark), line_);
+      const auto begin = mark + static_cast<std::size_t>(line - text.subspan(mark).begin()) + 1;
+      return std::pair(mark, begin);
+    }
+    return std::nullopt;
+  };
+  const auto answer = turn_before(text.size());
+  const auto said = answer ? turn_before(answer->first) : std::nullopt;
+  if (!said || turn_ < 0 || text.size() < answer->second) return;
+  const std::size_t next = said->second + (text.size() - answer->second);
+  const auto rest = text.subspan(said->second);
+  const auto end = static_cast<std::ptrdiff_t>(said->second) +
+                   (std::ranges::find(rest, turn_end_) - rest.begin());
+  const bool within = static_cast<std::ptrdiff_t>(next) < end && next < answer->first;
   const std::int32_t token = within ? text[next] : turn_end_;
   if (token >= 0) logits[count(token)] = sure;
 }

@@ -259,13 +259,17 @@ RemoteBackend::RemoteBackend(RemoteOptions options)
     : options_(std::move(options)), supervisor_([this] { supervise(); }) {}
 
 RemoteBackend::~RemoteBackend() {
+  stop();
+}
+
+void RemoteBackend::stop() {
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
     if (socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);
     stop_.notify_all();
   }
-  supervisor_.join();
+  if (supervisor_.joinable()) supervisor_.join();
 }
 
 }  // namespace rose::serve

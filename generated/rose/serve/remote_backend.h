@@ -32,7 +32,8 @@ class RemoteBackend final : public Backend {
   explicit RemoteBackend(RemoteOptions options);
   RemoteBackend(const RemoteBackend&) = delete;
   RemoteBackend& operator=(const RemoteBackend&) = delete;
-  ~RemoteBackend() override;  ///< ends the engine
+  ~RemoteBackend() override;  ///< stops
+  void stop();  ///< ends the engine, tells every listener that waits, and calls none afterwards
 
   Number submit(Question question, Listener listener) override;
   void cancel(Number number) override;

@@ -61,9 +61,14 @@ void ToolParser::match(char c, std::string_view mark, MessageDelta& out) {
     }
   }
   held_.pop_back();
+  if (place_ == Place::opening) {  // no thoughts: everything so far is read again as an answer
+    if (held_.empty() && is_space(c)) return plain(c, out);
+    place_ = Place::content;
+    for (const char one : std::exchange(held_, {})) step(one, out);
+    return step(c, out);
+  }
   const bool began = !held_.empty();
   flush_mark(out);
-  if (place_ == Place::opening && !is_space(c)) place_ = Place::content;
   if (began) return step(c, out);
   plain(c, out);
 }
@@ -202,8 +207,7 @@ void ToolParser::end_value(MessageDelta& out) {
 }
 
 void ToolParser::emit(std::string_view arguments, MessageDelta& out) {
-  if (argued_) return;  // the first arguments stand
-  waiting_ += arguments;
+  if (!argued_) waiting_ += arguments;  // the first arguments stand
   if (!named_ || (announced_ && waiting_.empty())) return;
   if (calls_ > 0 && !options_.parallel) return;
   const std::size_t index = calls_;

@@ -11,12 +11,17 @@ WorkPool::WorkPool(int threads, std::size_t most_waiting) : most_(most_waiting) 
 }
 
 WorkPool::~WorkPool() {
+  stop();
+}
+
+void WorkPool::stop() {
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
     filled_.notify_all();
   }
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads_)
+    if (thread.joinable()) thread.join();
 }
 
 bool WorkPool::try_post(std::function<void()> work) {

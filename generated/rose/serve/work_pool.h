@@ -17,7 +17,8 @@ class WorkPool {
   WorkPool(int threads, std::size_t most_waiting);
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
-  ~WorkPool();                                ///< what is waiting is done first
+  ~WorkPool();                                ///< stops
+  void stop();                                ///< what is waiting is done first
   bool try_post(std::function<void()> work);  ///< false: too much is waiting
   void post(std::function<void()> work);      ///< always
 

@@ -179,8 +179,10 @@ std::vector<json::object> chunks(const std::string& stream) {
 TEST_F(ApiTest, DeltasAddUpToTheWhole) {
   const std::string call =
       "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"ü\"}}</tool_call>";
-  for (const std::string text : {"Grüße 👍 中", "a  b\n", "\xf0\x9f\x91",
-                                 "<think>so</think>\n" + call + "\n" + call, "<tool_call>{\"nam"}) {
+  const std::vector<std::string> texts = {"Grüße 👍 中", "a  b\n", "\xf0\x9f\x91",
+                                          "<think>so</think>\n" + call + "\n" + call,
+                                          "<tool_call>{\"nam"};
+  for (const std::string& text : texts) {
     script.says = text;
     json::object body{{"messages", {{{"role", "user"}, {"content", "x"}}}},
                       {"logprobs", true},

@@ -154,6 +154,7 @@ Question conversation(std::string_view text) {
   return q;
 }
 
+// What is heard of a question is counted.
 struct Heard {
   std::mutex mutex;
   std::string text;
@@ -183,6 +184,7 @@ bool eventually(Condition condition) {
   return condition();
 }
 
+// Sixty questions share a beginning, and have pages for a few of them.
 TEST(Parrot, AnswersEachQuestionWithItself) {
   infer::Engine engine(
       byte_parrot({.tokens = 64, .sequences = 8, .positions = 300, .pages = 120, .page_size = 4}),

@@ -77,6 +77,7 @@ Message parse(std::string_view text, const std::vector<std::size_t>& cuts, Parse
   return message;
 }
 
+// The cases are those that have gone wrong elsewhere.
 struct ToolCase {
   std::string text;
   Message expected;
