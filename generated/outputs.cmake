@@ -38,6 +38,7 @@ set(ROSE_OUTPUTS
   rose/app/engine_generate.cpp
   rose/app/engine_options.cpp
   rose/app/engine_options.h
+  rose/app/engine_serve.cpp
   rose/app/engine_train.cpp
   rose/app/models.cpp
   rose/app/models.h
@@ -48,6 +49,7 @@ set(ROSE_OUTPUTS
   rose/app/rose_data.cpp
   rose/app/rose_doctor.cpp
   rose/app/rose_models.cpp
+  rose/app/rose_serve.cpp
   rose/app/rose_tokenize.cpp
   rose/core/error.cpp
   rose/core/error.h
@@ -386,6 +388,51 @@ set(ROSE_OUTPUTS
   rose/model/sample.h
   rose/model/weights.cpp
   rose/model/weights.h
+  rose/serve/answer.cpp
+  rose/serve/answer.h
+  rose/serve/answer_json.cpp
+  rose/serve/answer_json.h
+  rose/serve/api.cpp
+  rose/serve/api.h
+  rose/serve/api_error.cpp
+  rose/serve/api_error.h
+  rose/serve/api_routes.cpp
+  rose/serve/ask.h
+  rose/serve/backend.h
+  rose/serve/chat_fields.cpp
+  rose/serve/chat_messages.cpp
+  rose/serve/completion_fields.cpp
+  rose/serve/engine_server.cpp
+  rose/serve/engine_server.h
+  rose/serve/fields.cpp
+  rose/serve/fields.h
+  rose/serve/http.h
+  rose/serve/http_server.cpp
+  rose/serve/http_server.h
+  rose/serve/local_backend.cpp
+  rose/serve/local_backend.h
+  rose/serve/messages.cpp
+  rose/serve/messages.h
+  rose/serve/metrics.cpp
+  rose/serve/metrics.h
+  rose/serve/model_card.h
+  rose/serve/outbox.cpp
+  rose/serve/outbox.h
+  rose/serve/parrot.cpp
+  rose/serve/parrot.h
+  rose/serve/remote_backend.cpp
+  rose/serve/remote_backend.h
+  rose/serve/sampling_fields.cpp
+  rose/serve/static_files.cpp
+  rose/serve/static_files.h
+  rose/serve/tool_parser.cpp
+  rose/serve/tool_parser.h
+  rose/serve/tool_prompt.cpp
+  rose/serve/tool_prompt.h
+  rose/serve/wire.cpp
+  rose/serve/wire.h
+  rose/serve/work_pool.cpp
+  rose/serve/work_pool.h
   rose/text/added_tokens.cpp
   rose/text/added_tokens.h
   rose/text/bpe.cpp
@@ -583,9 +630,13 @@ set(ROSE_CHAPTER_TESTS
   5-inference/13-structured-output
   5-inference/14-streaming-and-stops
   5-inference/15-the-engine
+  5-inference/16-the-openai-compatible-server
+  5-inference/17-engine-processes
   5-inference/22-patterns-and-schemas
   5-inference/24-adapters
+  5-inference/25-a-web-server
   5-inference/25-embeddings
+  5-inference/26-tool-calls
   6-agentic-rl/01-curriculum-map
   6-agentic-rl/02-terminology
   6-agentic-rl/03-history
@@ -724,6 +775,7 @@ set(ROSE_LINKS_5-inference/07-the-forward-pass-on-a-gpu torch cuda)
 set(ROSE_LINKS_5-inference/08-cuda-graphs-and-overlapped-scheduling torch cuda)
 set(ROSE_LINKS_5-inference/09-batch-invariance torch)
 set(ROSE_LINKS_5-inference/15-the-engine torch)
+set(ROSE_LINKS_5-inference/17-engine-processes torch)
 set(ROSE_LINKS_5-inference/22-patterns-and-schemas torch)
 set(ROSE_LINKS_5-inference/24-adapters torch cuda)
 set(ROSE_LINKS_5-inference/25-embeddings torch)
@@ -835,6 +887,7 @@ set(ROSE_FILES
   rose/app/engine_generate.cpp
   rose/app/engine_options.cpp
   rose/app/engine_options.h
+  rose/app/engine_serve.cpp
   rose/app/engine_train.cpp
   rose/app/models.cpp
   rose/app/models.h
@@ -845,6 +898,7 @@ set(ROSE_FILES
   rose/app/rose_data.cpp
   rose/app/rose_doctor.cpp
   rose/app/rose_models.cpp
+  rose/app/rose_serve.cpp
   rose/app/rose_tokenize.cpp
   rose/core/error.cpp
   rose/core/error.h
@@ -1183,6 +1237,51 @@ set(ROSE_FILES
   rose/model/sample.h
   rose/model/weights.cpp
   rose/model/weights.h
+  rose/serve/answer.cpp
+  rose/serve/answer.h
+  rose/serve/answer_json.cpp
+  rose/serve/answer_json.h
+  rose/serve/api.cpp
+  rose/serve/api.h
+  rose/serve/api_error.cpp
+  rose/serve/api_error.h
+  rose/serve/api_routes.cpp
+  rose/serve/ask.h
+  rose/serve/backend.h
+  rose/serve/chat_fields.cpp
+  rose/serve/chat_messages.cpp
+  rose/serve/completion_fields.cpp
+  rose/serve/engine_server.cpp
+  rose/serve/engine_server.h
+  rose/serve/fields.cpp
+  rose/serve/fields.h
+  rose/serve/http.h
+  rose/serve/http_server.cpp
+  rose/serve/http_server.h
+  rose/serve/local_backend.cpp
+  rose/serve/local_backend.h
+  rose/serve/messages.cpp
+  rose/serve/messages.h
+  rose/serve/metrics.cpp
+  rose/serve/metrics.h
+  rose/serve/model_card.h
+  rose/serve/outbox.cpp
+  rose/serve/outbox.h
+  rose/serve/parrot.cpp
+  rose/serve/parrot.h
+  rose/serve/remote_backend.cpp
+  rose/serve/remote_backend.h
+  rose/serve/sampling_fields.cpp
+  rose/serve/static_files.cpp
+  rose/serve/static_files.h
+  rose/serve/tool_parser.cpp
+  rose/serve/tool_parser.h
+  rose/serve/tool_prompt.cpp
+  rose/serve/tool_prompt.h
+  rose/serve/wire.cpp
+  rose/serve/wire.h
+  rose/serve/work_pool.cpp
+  rose/serve/work_pool.h
   rose/text/added_tokens.cpp
   rose/text/added_tokens.h
   rose/text/bpe.cpp
@@ -1379,9 +1478,13 @@ set(ROSE_FILES
   tests/5-inference/13-structured-output_test.cpp
   tests/5-inference/14-streaming-and-stops_test.cpp
   tests/5-inference/15-the-engine_test.cpp
+  tests/5-inference/16-the-openai-compatible-server_test.cpp
+  tests/5-inference/17-engine-processes_test.cpp
   tests/5-inference/22-patterns-and-schemas_test.cpp
   tests/5-inference/24-adapters_test.cpp
+  tests/5-inference/25-a-web-server_test.cpp
   tests/5-inference/25-embeddings_test.cpp
+  tests/5-inference/26-tool-calls_test.cpp
   tests/6-agentic-rl/01-curriculum-map_test.cpp
   tests/6-agentic-rl/02-terminology_test.cpp
   tests/6-agentic-rl/03-history_test.cpp

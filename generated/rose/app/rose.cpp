@@ -56,5 +56,6 @@ int main(int argc, char** argv) {
   rose::app::add_models(app);
   rose::app::add_doctor(app);
   rose::app::add_bench(app);
+  rose::app::add_serve(app);
   return rose::app::run(app, argc, argv);
 }
