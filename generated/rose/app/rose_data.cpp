@@ -148,6 +148,8 @@ void add_data(CLI::App& app) {
         ->capture_default_str();
     c->add_option("--shard-tokens", a->options.shard_tokens, "Tokens of a shard")
         ->capture_default_str();
+    c->add_option("--batch-bytes", a->options.batch_bytes, "Text that is worked on at a time")
+        ->capture_default_str();
     c->add_option("--dedup", a->duplicates, "Copies to drop: exact, near (and exact), none")
         ->check(CLI::IsMember({"exact", "near", "none"}))
         ->capture_default_str();

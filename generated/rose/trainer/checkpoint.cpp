@@ -151,6 +151,7 @@ CheckpointWriter::~CheckpointWriter() {
   }
 }
 
+// Wait, snapshot, hand over.
 void CheckpointWriter::join() {
   const auto start = std::chrono::steady_clock::now();
   if (thread_.joinable()) thread_.join();

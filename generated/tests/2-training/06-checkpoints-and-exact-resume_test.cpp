@@ -91,6 +91,7 @@ void write_data(const fs::path& folder) {
   writer.finish();
 }
 
+// Take a step, digest the state.
 struct SmallRun {
   core::ThreadPool pool{1};
   model::Config config;
@@ -135,6 +136,7 @@ struct SmallRun {
   }
 };
 
+// Make a place to train in.
 struct Folder {
   fs::path path;
   explicit Folder(std::string_view name)
@@ -301,7 +303,7 @@ TEST(Checkpoint, AFullDiskLeavesTheOneBefore) {
   EXPECT_EQ(writer.last()->filename(), "step-00000002");
 }
 
-// Killed at any moment, the run ends with the same bytes.
+// A process that trains until it is killed.
 constexpr std::int64_t kill_steps = 120;
 
 // Trains to the end, resuming from what is there; the digest is its last word.
@@ -322,6 +324,7 @@ TEST(CheckpointChild, Trains) {
   core::write_file_atomic(fs::path(folder) / "digest", fmt::format("{}", run.digest()));
 }
 
+// Killed at any moment, the run ends with the same bytes.
 TEST(Checkpoint, SurvivesBeingKilledAtAnyMoment) {
   const Folder folder("kill");
   SmallRun whole(folder.data(), model::Family::qwen3);

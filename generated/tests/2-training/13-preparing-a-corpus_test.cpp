@@ -219,6 +219,7 @@ void write_inputs(const fs::path& folder, const std::vector<std::string>& texts)
   core::write_file_atomic(folder / "ignored.png", "not text");
 }
 
+// Compare folders, catch codes.
 std::map<std::string, std::string> shards_of(const fs::path& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::directory_iterator(folder))

@@ -29,6 +29,7 @@ Loader::Loader(const LoaderOptions& options)
     throw core::Error(core::Code::invalid_argument, "a window of no documents").in("window");
 }
 
+// Fill rows.
 void Loader::next(std::int64_t rows, std::int64_t context, MicroBatchBuffer& out) {
   out.clear();
   advance(rows, context, &out);
@@ -155,6 +156,7 @@ core::json::value Loader::position() const {
   return out;
 }
 
+// Go to a saved place.
 void Loader::restore(const core::json::value& position) {
   constexpr std::string_view where = "the loader's position";
   const core::json::object& from = core::as_object(position, where);

@@ -28,6 +28,8 @@ struct LoaderOptions {
   std::optional<std::int32_t> separator{};  ///< of files that do not name theirs
 };
 
+// Keep what is half used.
+
 /// Micro-batches as a function of (options, position). Rows are a sequence: next(a) and next(b)
 /// give together what next(a + b) gives, so the micro-batch size does not change the data.
 class Loader {

@@ -50,6 +50,7 @@ const MinHash& constants() {
 
 }  // namespace
 
+// Take the minima, group them.
 MinHash min_hash(std::span<const std::uint64_t> shingles) {
   MinHash minima;
   minima.fill(~std::uint32_t{0});

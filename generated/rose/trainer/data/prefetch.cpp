@@ -44,6 +44,7 @@ void Prefetcher::restore(const core::json::value& position) {
   start();
 }
 
+// Fill until there are enough.
 void Prefetcher::fill() {
   for (;;) {
     Filled next;
@@ -72,6 +73,7 @@ void Prefetcher::fill() {
   }
 }
 
+// Take the oldest.
 void Prefetcher::next(MicroBatchBuffer& out) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();

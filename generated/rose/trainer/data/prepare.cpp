@@ -234,6 +234,7 @@ std::string Pass::fingerprint() const {
   return fmt::format("{:016x}", core::xxh3(all));
 }
 
+// Read the journal, rebuild the tables.
 bool Pass::go_on() {
   if (!fs::exists(journal())) return false;
   const std::string where = journal().string();
@@ -277,6 +278,7 @@ bool Pass::go_on() {
   return false;
 }
 
+// Read the evaluation sets.
 void Pass::read_exams() {
   for (const fs::path& path : options_.exams) {
     TextSourceOptions lines = options_.source;

@@ -56,6 +56,7 @@ Counts count(std::string_view text) {
 
 }  // namespace
 
+// Compare with the rules.
 const char* quality_problem(std::string_view text, const QualityRules& rules) {
   const Counts n = count(text);
   if (n.words < static_cast<double>(rules.min_words)) return "too few words";

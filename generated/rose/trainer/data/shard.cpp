@@ -169,6 +169,7 @@ std::uint64_t Shard::document_hash(std::int64_t d) const {
                                            static_cast<std::size_t>(range.size()) * width));
 }
 
+// Copy tokens, none beyond the vocabulary.
 void Shard::copy(std::int64_t begin, std::span<std::int32_t> out) const {
   if (begin < 0 || begin + static_cast<std::int64_t>(out.size()) > state_->info.tokens) {
     throw core::Error(core::Code::internal, "a read beyond the shard").in(path().string());
@@ -203,6 +204,7 @@ void Shard::copy(std::int64_t begin, std::span<std::int32_t> out) const {
       .hint("tokenize the text with the model's own tokenizer");
 }
 
+// Verify, and tell shards apart.
 void Shard::verify() const {
   if (state_->indexed && core::xxh3(state_->tokens) != state_->token_hash) {
     corrupt(path(), "the tokens do not have the checksum that the header gives");
@@ -263,6 +265,7 @@ void ShardWriter::append(std::span<const std::int32_t> tokens, std::uint64_t has
   index_.push_back(hash);
 }
 
+// Write the index, then the tokens.
 void ShardWriter::finish() {
   std::string index(index_mark);
   const auto append_word = [&](std::uint64_t word) {
@@ -296,6 +299,7 @@ void ShardWriter::finish() {
   file.commit();
 }
 
+// Find the shards of a folder.
 std::vector<std::filesystem::path> shard_files(const std::filesystem::path& file_or_folder,
                                                std::string_view name) {
   namespace fs = std::filesystem;

@@ -104,6 +104,7 @@ Document DocumentStream::document(std::size_t s, std::int64_t number) const {
   return found;
 }
 
+// Choose a source, take its next document.
 Document DocumentStream::next() {
   std::size_t s = 0;
   const auto behind = [&](std::size_t i) {

@@ -30,6 +30,8 @@ struct Document {
             std::span<std::int32_t> targets) const;
 };
 
+// Walk without an end.
+
 /// An endless sequence of documents, a function of (sources, seed, position).
 class DocumentStream {
  public:

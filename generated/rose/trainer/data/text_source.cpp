@@ -62,6 +62,7 @@ TextSource::TextSource(const std::vector<fs::path>& inputs, TextSourceOptions op
   }
 }
 
+// Go to a place in the input.
 void TextSource::seek(std::int64_t file, std::uint64_t offset) {
   number_ = file;
   offset_ = offset;
