@@ -44,19 +44,21 @@
 namespace rose::labs {
 namespace {
 
-// Ten systems, classified by their own reports.
+// Twelve systems, classified by their own reports.
 TEST(Terminology, ClassifiesByFiveAnswers) {
   const System react{false, false, true, true, true};
   const System toolformer{true, false, true, false, false};  // filtered by loss, not by reward
   const System reflexion{false, false, true, true, true}, voyager = reflexion;
+  const System webgpt = toolformer;  // the best variant: imitation, then selection at use
   const System dpo{true, true, false, false, false};
   const System instruct_gpt{true, true, true, false, false}, r1 = instruct_gpt;
   const System search_r1{true, true, true, true, true}, retool = search_r1, sao = search_r1;
+  const System tongyi = search_r1;
   for (const System& s : {react, reflexion, voyager}) EXPECT_EQ(classify(s), Kind::no_training);
-  EXPECT_EQ(classify(toolformer), Kind::imitation);
+  for (const System& s : {toolformer, webgpt}) EXPECT_EQ(classify(s), Kind::imitation);
   EXPECT_EQ(classify(dpo), Kind::offline_preferences);
   for (const System& s : {instruct_gpt, r1}) EXPECT_EQ(classify(s), Kind::one_decision);
-  for (const System& s : {search_r1, retool, sao}) EXPECT_EQ(classify(s), Kind::agentic);
+  for (const System& s : {search_r1, retool, sao, tongyi}) EXPECT_EQ(classify(s), Kind::agentic);
 }
 
 // One episode on four clocks.
