@@ -11,7 +11,8 @@
 
 namespace rose::kernels::gpu {
 
-/// At most norm_block elements of one parameter, within arrays that hold all parameters one after the other.
+/// At most norm_block elements of one parameter, within arrays that hold all parameters one after the other. What lies between
+/// two parameters is zero in every array, and stays so: the last eight of a block are stepped together.
 struct FlatBlock {
   std::int64_t first = 0;  ///< a multiple of 8
   std::int32_t count = 0;

@@ -30,6 +30,8 @@ void with_backward_team(std::int64_t cols, F&& f) {
     f(Team<16, 1, 256>{});
   } else if (cols <= 512) {
     f(Team<32, 2, 256>{});
+  } else if (cols <= 768) {
+    f(Team<32, 3, 256>{});  // GPT-2's width: a warp holds the row
   } else if (cols <= 1024) {
     f(Team<64, 2, 256>{});
   } else if (cols <= 2048) {
