@@ -418,7 +418,7 @@ GpuTraining::GpuTraining(const GpuParameters& parameters, const GpuTrainingOptio
       scratch_(scratch_bytes(parameters.config(), options)) {
   const auto tokens = static_cast<std::size_t>(options.shape.tokens);
   constexpr std::size_t least = 4096;  // frequencies pass through it, too
-  staging_ = kernels::gpu::HostBuffer(std::max(least, 4 * tokens * sizeof(float)));
+  staging_ = kernels::gpu::HostBuffer(std::max(least, 6 * tokens * sizeof(float)));
   const RopeSetup rope = rope_setup(parameters.config());
   rope_scale_ = rope.scale;
   std::memcpy(staging_.data(), rope.inv_freq.data(), rope.inv_freq.size() * sizeof(float));
@@ -458,7 +458,7 @@ void GpuTraining::load(const GpuExamples& e) {
   }
   tokens_ = static_cast<std::int64_t>(tokens);
   weighted_ = !e.weights.empty();
-  kernels::gpu::synchronize(stream());  // the staging memory may still be read
+  if (waiting_) kernels::gpu::synchronize(stream());  // the staging memory is still in use
   std::size_t at = 0;
   const auto send = [&]<class T>(T* to, std::span<const T> from) {
     std::memcpy(staging_.data() + at, from.data(), from.size_bytes());
@@ -469,6 +469,7 @@ void GpuTraining::load(const GpuExamples& e) {
   send(saved_.positions, e.batch.positions);
   send(saved_.targets, e.targets);
   if (weighted_) send(saved_.weights, e.weights);
+  staged_ = at;
   if (std::ranges::equal(offsets_, e.batch.row_offsets)) return;
   offsets_.assign(e.batch.row_offsets.begin(), e.batch.row_offsets.end());
   const kernels::AttentionShape shape = attention_shape(parameters_.config());
@@ -575,6 +576,7 @@ void GpuTraining::accumulate(const GpuExamples& examples, float scale) {
   forward();
   trained_ = true;
   score(scale, true);
+  tell();
   if (!fresh_ && !c.tied_head) {
     const Matrix& head = parameters_.slopes().head;
     Matrix part = head;
@@ -590,6 +592,7 @@ void GpuTraining::evaluate(const GpuExamples& examples) {
   forward();
   trained_ = false;
   score(0.0f, false);
+  tell();
 }
 
 std::vector<float> GpuTraining::logits() const {
@@ -606,21 +609,27 @@ std::vector<float> GpuTraining::logits() const {
   return all;
 }
 
-void GpuTraining::losses(std::span<float> losses, std::span<float> lse) {
+void GpuTraining::tell() {
   const auto tokens = static_cast<std::size_t>(tokens_);
-  if (losses.size() != tokens || lse.size() != tokens) {
+  told_ = {staging_.as<float>(staged_), tokens};
+  told_lse_ = {told_.data() + tokens, tokens};
+  kernels::gpu::copy_to_host(told_.data(), saved_.losses, told_.size_bytes(), stream());
+  kernels::gpu::copy_to_host(told_lse_.data(), saved_.lse, told_lse_.size_bytes(), stream());
+  scored_.record(stream());
+  waiting_ = true;
+}
+
+void GpuTraining::losses(std::span<float> losses, std::span<float> lse) {
+  if (losses.size() != told_.size() || lse.size() != told_.size()) {
     throw core::Error(core::Code::invalid_argument, "one number for each token is needed")
         .in("losses");
   }
-  const auto* const targets = staging_.as<const std::int32_t>(2 * tokens * sizeof(float));
-  std::vector<std::int32_t> ignored(targets, targets + tokens);  // before its place is taken
-  auto *const first = staging_.as<float>(), *const second = first + tokens;
-  kernels::gpu::copy_to_host(first, saved_.losses, losses.size_bytes(), stream());
-  kernels::gpu::copy_to_host(second, saved_.lse, lse.size_bytes(), stream());
-  kernels::gpu::synchronize(stream());
-  for (std::size_t t = 0; t < tokens; ++t) {
-    losses[t] = ignored[t] < 0 ? 0.0f : trained_ ? first[t] : -first[t];
-    lse[t] = second[t];
+  scored_.wait();
+  waiting_ = false;
+  const auto* const targets = staging_.as<const std::int32_t>(2 * told_.size() * sizeof(float));
+  for (std::size_t t = 0; t < losses.size(); ++t) {
+    losses[t] = targets[t] < 0 ? 0.0f : trained_ ? told_[t] : -told_[t];
+    lse[t] = told_lse_[t];
   }
 }
 

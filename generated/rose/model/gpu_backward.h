@@ -47,7 +47,7 @@ class GpuTraining {
   void accumulate(const GpuExamples& examples, float scale);
   /// Losses without gradients. Enqueues.
   void evaluate(const GpuExamples& examples);
-  /// Of the pass before: losses [T] and log-sum-exps [T]. Waits.
+  /// Of the pass before: losses [T] and log-sum-exps [T]. Waits for its head, not for its way back.
   void losses(std::span<float> losses, std::span<float> lse);
   /// Of the pass before, which was `evaluate` with room for all logits: [T, V]. Waits. For tests.
   std::vector<float> logits() const;
@@ -65,6 +65,7 @@ class GpuTraining {
   void load(const GpuExamples& examples);
   void forward();
   void score(float scale, bool train);
+  void tell();
   void backward();
   void mark(const char* name) {
     if (watch_ != nullptr) watch_->mark(name, stream());
@@ -84,6 +85,11 @@ class GpuTraining {
   std::vector<std::int32_t> offsets_;  // that the plans are for
   std::int64_t tokens_ = 0;
   float rope_scale_ = 1;
+  std::size_t staged_ = 0;  // bytes of the staging memory that hold the batch
+  std::span<float> told_,
+      told_lse_;  // behind them: losses and log-sum-exps, once scored_ is reached
+  kernels::gpu::Event scored_;
+  bool waiting_ = false;   // for scored_
   bool fresh_ = false;     // the gradients are zero
   bool weighted_ = false;  // the batch has weights
   bool trained_ =

@@ -38,7 +38,7 @@
 #include <variant>
 #include <vector>
 
-#include "labs/gpu/gpu_test.h"
+#include "labs/evidence/values.h"
 #include "rose/core/error.h"
 #include "rose/model/files/budget.h"
 #include "rose/model/gpu_saved.h"
@@ -71,6 +71,13 @@ TEST(GpuSaved, IsAsLargeAsTheFormulaSays) {
     return static_cast<std::int64_t>(
         GpuSaved::bytes(c, {.tokens = t, .head_rows = r, .recompute = recompute}));
   };
+  const auto tell = [&](const char* name, Recompute recompute) {
+    const double gigabytes = static_cast<double>(bytes(recompute)) / 1e9;
+    labs::write_value("test-saved-formula", name, std::round(gigabytes * 10) / 10);
+  };
+  tell("nothing", Recompute::nothing);
+  tell("selective", Recompute::selective);
+  tell("blocks", Recompute::blocks);
   EXPECT_EQ(bytes(Recompute::nothing), formula(16, 0, true));
   EXPECT_EQ(bytes(Recompute::selective), formula(10, 6, true));
   EXPECT_EQ(bytes(Recompute::blocks), formula(1, 15, false));
