@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -308,7 +309,6 @@ class TrainingOperations {
     kernels::gpu::rmsnorm_heads_backward(raw(c_.heads, c_.kv_heads), layer_->k_norm, keep_->k_inv,
                                          dk, dk, floats(slope_->k_norm), room, s_);
   }
-
   /// dw += dy^T x, db += the columns of dy, dx = dy w; dx may be x.
   void multiply_back(const Matrix& dy, const Matrix& x, const Matrix& w, const Matrix& dw,
                      const Matrix& db, const Matrix& dx) const {
@@ -360,11 +360,13 @@ std::size_t scratch_bytes(const Config& c, const GpuTrainingOptions& options) {
   const std::int64_t t = options.shape.tokens, qd = c.heads * c.head_dim;
   const std::int64_t wide = qd + 2 * c.kv_heads * c.head_dim;
   const std::int64_t up = c.family == Family::gpt2 ? c.ffn : 2 * c.ffn;
+  // No smaller batch is cut into more slices than a power of two.
+  const auto even = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(t)));
   std::size_t partials = 0;
   for (const auto& [n, k] : std::array<std::array<std::int64_t, 2>, 4>{
            {{wide, c.hidden}, {c.hidden, qd}, {up, c.hidden}, {c.hidden, c.ffn}}}) {
     const std::int64_t slices = kernels::gpu::backward_slices(
-        {.product = BackwardProduct::weight, .m = t, .n = n, .k = k, .in = options.shape.dtype});
+        {.product = BackwardProduct::weight, .m = even, .n = n, .k = k, .in = options.shape.dtype});
     if (slices > 1) partials = std::max(partials, static_cast<std::size_t>(slices * n * k) * 4);
   }
   std::size_t most = kLibrary + partials;

@@ -132,6 +132,8 @@ struct Ragged {
   }
 };
 
+// The gradients on the CPU, moved or not.
+
 /// Moves every number by a random part of itself, at most `relative`.
 void move(std::span<float> values, float relative, core::Rng& rng) {
   for (float& x : values) x *= 1.0f + relative * (2.0f * rng.uniform() - 1.0f);
