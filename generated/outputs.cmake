@@ -597,6 +597,7 @@ set(ROSE_CHAPTER_TESTS
   2-training/08-fused-layers
   2-training/13-preparing-a-corpus
   2-training/14-a-run-and-its-record
+  2-training/15-a-training-step-on-a-gpu
   4-kernels/01-the-gpu-and-the-roofline
   4-kernels/02-elementwise
   4-kernels/03-reduction
@@ -750,8 +751,9 @@ set(ROSE_LINKS_2-training/04-mixed-precision torch cuda)
 set(ROSE_LINKS_2-training/05-the-loop torch)
 set(ROSE_LINKS_2-training/06-checkpoints-and-exact-resume torch)
 set(ROSE_LINKS_2-training/07-activation-memory torch cuda)
-set(ROSE_LINKS_2-training/08-fused-layers torch cuda)
+set(ROSE_LINKS_2-training/08-fused-layers cuda)
 set(ROSE_LINKS_2-training/14-a-run-and-its-record torch)
+set(ROSE_LINKS_2-training/15-a-training-step-on-a-gpu torch cuda)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
 set(ROSE_LINKS_4-kernels/02-elementwise cuda)
 set(ROSE_LINKS_4-kernels/07-softmax cuda)
@@ -1445,6 +1447,7 @@ set(ROSE_FILES
   tests/2-training/08-fused-layers_test.cpp
   tests/2-training/13-preparing-a-corpus_test.cpp
   tests/2-training/14-a-run-and-its-record_test.cpp
+  tests/2-training/15-a-training-step-on-a-gpu_test.cpp
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
   tests/4-kernels/02-elementwise_test.cpp
   tests/4-kernels/03-reduction_test.cpp
