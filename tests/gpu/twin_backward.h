@@ -5,8 +5,12 @@
 #include <cmath>
 
 #include "rose/core/parallel.h"
+#include "rose/kernels/gpu/elementwise.h"
 #include "rose/kernels/gpu/flat_step.h"
 #include "rose/kernels/gpu/linear_backward.h"
+#include "rose/kernels/gpu/norm.h"
+#include "rose/kernels/gpu/rope.h"
+#include "rose/kernels/gpu/turn_heads.h"
 #include "twins.h"
 
 namespace rose::kernels::gpu {
@@ -62,6 +66,104 @@ inline void twin_linear_backward(Fuzz& fuzz) {
   expect_close(db.values(), want_b, bounds(size_b, m), DType::f32, "db" + what);
   dw.expect_guards("dw" + what);
   db.expect_guards("db" + what);
+}
+
+/// The slope of GELU and the sum of it over rows in one visit, beside the two operations, which have twins of their own.
+inline void twin_gelu_bias_backward(Fuzz& fuzz) {
+  const std::int64_t m = fuzz.some(700), n = fuzz.some(900);
+  const DType dtype = fuzz.activation();
+  const Gelu kind = fuzz.one_of({Gelu::exact, Gelu::tanh});
+  const Input x = fuzz.input(m, n, dtype, 2), dy = fuzz.input(m, n, dtype);
+  const Output dx = fuzz.output(m, n, dtype);
+  const DeviceMatrix want(m, n, dtype);
+  const std::vector<float> before = random_values(n, 3);
+  const Buffer db = Buffer::of(std::span<const float>(before)),
+               want_db = Buffer::of(std::span<const float>(before));
+  Buffer room(bias_backward_workspace(m, n));
+  room.poison();
+  gelu_bias_backward(x.view(), dy.view(), dx.view(), kind, db.as<float>(), room.workspace(), {});
+  gelu_backward(x.view(), dy.view(), want.view(), kind, {});
+  bias_backward(want.view(), want_db.as<float>(), room.workspace(), {});
+  const std::string what = " of (" + fuzz.drawn() + ")";
+  expect_same_bits(dx.matrix.values(), want.values(), "dx" + what);
+  expect_same_bits(db.values<float>(), want_db.values<float>(), "db" + what);
+  dx.matrix.expect_guards("dx" + what);
+}
+
+/// Heads normed and turned in one visit, and back: there with the bits of the two operations, back as near as fp32 sums are.
+inline void twin_turn_heads(Fuzz& fuzz) {
+  const std::int64_t tokens = fuzz.some(120), heads = 1 + fuzz.below(5),
+                     kv_heads = 1 + fuzz.below(3),
+                     d = fuzz.one_of<std::int64_t>({32, 64, 128, 256, 512});
+  const DType dtype = fuzz.activation();
+  fuzz.note(std::to_string(heads) + " and " + std::to_string(kv_heads) + " heads of " +
+            std::to_string(d));
+  const std::int64_t cols = (heads + kv_heads) * d;
+  const Layout layout{.gap = 8 * static_cast<std::int64_t>(fuzz.below(2))};
+  const auto matrix = [&](std::int64_t rows, std::int64_t width, DType type, std::uint64_t seed) {
+    return DeviceMatrix::of(random_values(rows * width, seed), rows, width, type,
+                            rows == 1 ? Layout{} : layout);
+  };
+  const DeviceMatrix x = matrix(tokens, cols, dtype, 1), q_norm = matrix(1, d, DType::f32, 2),
+                     k_norm = matrix(1, d, DType::f32, 3), da = matrix(tokens, cols, dtype, 5),
+                     db = matrix(tokens, cols, dtype, 5), a(tokens, cols, dtype, layout),
+                     b(tokens, cols, dtype, layout);
+  std::vector<float> cosines, sines;
+  for (const float angle : random_values(tokens * d / 2, 4))
+    cosines.push_back(std::cos(angle)), sines.push_back(std::sin(angle));
+  const Buffer cos = Buffer::of(std::span<const float>(cosines)),
+               sin = Buffer::of(std::span<const float>(sines)),
+               sums = Buffer::of(std::span<const float>(std::vector<float>(4 * d)));
+  Buffer inv(static_cast<std::size_t>(tokens * (heads + kv_heads)) * 4), other(inv.bytes()),
+      room(std::max({turn_heads_backward_workspace(d), norm_backward_workspace(tokens * heads, d),
+                     norm_backward_workspace(tokens * kv_heads, d)}));
+  inv.poison(), other.poison(), room.poison();
+  constexpr float eps = 1e-6f;
+  const HeadTurn turn{heads,           kv_heads,       d, q_norm.view(), k_norm.view(), eps,
+                      cos.as<float>(), sin.as<float>()};
+  const auto part = [&](const DeviceMatrix& of, bool keys) {
+    Matrix m = of.view();
+    m.stride = m.row_stride();
+    m.cols = (keys ? kv_heads : heads) * d;
+    if (keys) {
+      m.data =
+          static_cast<std::byte*>(m.data) + heads * static_cast<std::int64_t>(row_bytes(dtype, d));
+    }
+    return m;
+  };
+  float *const q_inv = inv.as<float>(), *const k_inv = q_inv + tokens * heads,
+               *const s = sums.as<float>();
+  turn_heads(turn, x.view(), a.view(), q_inv, k_inv, {});
+  rmsnorm_heads(part(x, false), q_norm.view(), eps, part(b, false), other.as<float>(), {});
+  rmsnorm_heads(part(x, true), k_norm.view(), eps, part(b, true),
+                other.as<float>() + tokens * heads, {});
+  rope(b.view(), d, cos.as<float>(), sin.as<float>(), RopePairing::half, false, {});
+  const std::string what = " of (" + fuzz.drawn() + ")";
+  expect_same_bits(a.values(), b.values(), "turned" + what);
+  expect_same_bits(inv.values<float>(), other.values<float>(), "inverses" + what);
+  a.expect_guards("turned" + what);
+  turn_heads_backward(turn, x.view(), q_inv, k_inv, da.view(), s, s + d, room.workspace(), {});
+  rope(db.view(), d, cos.as<float>(), sin.as<float>(), RopePairing::half, true, {});
+  rmsnorm_heads_backward(part(x, false), q_norm.view(), q_inv, part(db, false), part(db, false),
+                         s + 2 * d, room.workspace(), {});
+  rmsnorm_heads_backward(part(x, true), k_norm.view(), k_inv, part(db, true), part(db, true),
+                         s + 3 * d, room.workspace(), {});
+  const auto near = [&](std::span<const float> mine, std::span<const float> theirs,
+                        const char* name) {
+    double gap = 0, size = 1e-30;
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      gap += std::pow(double{mine[i]} - double{theirs[i]}, 2);
+      size += std::pow(double{theirs[i]}, 2);
+    }
+    // The two operations round once more in between than the one.
+    EXPECT_LT(std::sqrt(gap / size), dtype == DType::f32 ? 1e-6 : 2 * storage_error(dtype))
+        << name << what;
+  };
+  near(da.values(), db.values(), "dx");
+  const std::vector<float> all = sums.values<float>();
+  near(std::span(all).first(static_cast<std::size_t>(2 * d)),
+       std::span(all).last(static_cast<std::size_t>(2 * d)), "weights");
+  da.expect_guards("dx" + what);
 }
 
 /// Some parameters, cut into blocks, in two groups; the gaps between them are zero, and stay zero.
