@@ -31,6 +31,11 @@ GpuCompute::GpuCompute(std::shared_ptr<model::WeightSet> weights, ComputeOptions
                               .free = gpu.free}),
       total_(2 * sizeof(double)) {
   if (gpu.dtype == kernels::DType::f16) loss_scale_ = LossScale();
+  if (gpu.dtype == kernels::DType::f16 && options_.optimizer.method == Method::muon) {
+    throw core::Error(core::Code::unsupported, "Muon beside a copy in fp16")
+        .in("precision")
+        .hint("bf16 has the same size and needs no loss scale");
+  }
   const model::FlatLayout& layout = parameters_.layout();
   std::size_t next = 0;
   const auto group = [&](const model::FlatTensor&) {

@@ -50,6 +50,7 @@
 #include "rose/model/backward.h"
 #include "rose/model/forward.h"
 #include "rose/model/gpu_backward.h"
+#include "rose/trainer/cpu_compute.h"
 #include "rose/trainer/gpu_compute.h"
 
 namespace rose::model {
@@ -350,3 +351,85 @@ TEST_F(GpuTrainingTest, TakesTheMemoryThatIsPlanned) {
 
 }  // namespace
 }  // namespace rose::model
+
+namespace rose::trainer {
+namespace {
+
+// Updates follow the CPU, state goes on, fp16 finds its scale.
+using GpuComputeTest = kernels::gpu::GpuTest;
+
+struct Walk {
+  std::vector<double> losses, norms;
+  int skipped = 0;
+};
+
+/// Updates from `first` on over one batch.
+Walk walk(Compute& compute, const model::Ragged& r, std::int64_t first, int updates) {
+  Walk w;
+  const MicroBatch batch{r.ids, r.positions, r.offsets, r.targets, r.weights};
+  const double scale = 1.0 / total_weight(batch);
+  for (std::int64_t u = first; u < first + updates; ++u) {
+    compute.zero_gradients();
+    w.losses.push_back(compute.accumulate(batch, scale).mean());
+    const double norm = compute.gradient_norm();
+    if (!std::isfinite(norm)) {
+      compute.skip();
+      ++w.skipped;
+      continue;
+    }
+    w.norms.push_back(norm);
+    compute.update({.update = u, .rate = 1e-3, .scale = norm > 1 ? 1 / norm : 1.0});
+  }
+  return w;
+}
+
+std::map<std::string, std::vector<std::byte>> state_of(Compute& compute) {
+  std::map<std::string, std::vector<std::byte>> all;
+  compute.visit([&](const StateTensor& tensor) {
+    std::vector<std::byte>& bytes = all[tensor.role + " " + tensor.name];
+    bytes.resize(tensor.bytes);
+    tensor.read(bytes);
+  });
+  return all;
+}
+
+// Ten updates, in three formats.
+TEST_F(GpuComputeTest, FollowsTheCpuAndGoesOn) {
+  for (const Method method : {Method::adamw, Method::muon}) {
+    const model::Config config = model::training_variety().back();
+    const model::Ragged r({3, 300, 1, 37}, config.vocab_size);
+    ComputeOptions options;
+    options.optimizer.method = method;
+    options.z_loss = 1e-4f;
+    CpuCompute cpu(model::awake_weights(config), options);
+    const Walk expected = walk(cpu, r, 1, 10);
+    EXPECT_LT(expected.losses.back(), expected.losses.front());
+    for (const kernels::DType dtype :
+         {kernels::DType::f32, kernels::DType::bf16, kernels::DType::f16}) {
+      if (method == Method::muon && dtype == kernels::DType::f16) continue;  // refused
+      const GpuComputeOptions gpu{.tokens = 400, .head_rows = 128, .dtype = dtype};
+      GpuCompute whole(model::awake_weights(config), options, gpu);
+      const Walk have = walk(whole, r, 1, 10);
+      const bool exact = dtype == kernels::DType::f32 && method == Method::adamw;
+      double worst = 0;
+      for (std::size_t i = 0; i < have.losses.size(); ++i)
+        worst = std::max(worst, std::abs(have.losses[i] / expected.losses[i] - 1));
+      std::printf("%s %s: losses within %.1e, %d skipped\n",
+                  method == Method::adamw ? "AdamW" : "Muon",
+                  std::string(kernels::info(dtype).name).c_str(), worst, have.skipped);
+      EXPECT_LT(worst, exact ? 1e-4 : 0.02);
+      EXPECT_EQ(have.skipped, 0);
+      GpuCompute first(model::awake_weights(config), options, gpu);
+      walk(first, r, 1, 4);
+      GpuCompute second(model::random_weights(config, 9), options, gpu);
+      const auto state = state_of(first);
+      second.visit([&](const StateTensor& t) { t.write(state.at(t.role + " " + t.name)); });
+      walk(second, r, 5, 6);
+      EXPECT_EQ(state_of(second), state_of(whole)) << "resumed";
+      if (HasFailure()) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rose::trainer
