@@ -1,7 +1,9 @@
 #include "html.h"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace weave {
@@ -58,8 +60,13 @@ std::string counted(std::size_t count, std::string_view one, std::string_view ma
 }
 
 std::string slug(std::string_view words) {
-  std::string out;
-  for (const char c : words) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> spelled = {
+      {{"τ", "tau"}, {"²", "2"}, {"³", "3"}}};
+  std::string plain(words), out;
+  for (const auto& [sign, name] : spelled) {
+    for (std::size_t at = 0; (at = plain.find(sign, at)) != std::string::npos;) plain.replace(at, sign.size(), name);
+  }
+  for (const char c : plain) {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
     if (letter) out += c;
     else if (c >= 'A' && c <= 'Z') out += static_cast<char>(c - 'A' + 'a');

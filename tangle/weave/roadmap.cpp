@@ -61,7 +61,7 @@ std::string roadmap_graph(const Book& book, std::string_view page) {
     if (rows.size() <= at) rows.resize(at + 1);
     rows[at].push_back(c);
   }
-  constexpr int width = 158, height = 46, gap_x = 16, gap_y = 44, line_gap = 14;
+  constexpr int width = 158, height = 56, gap_x = 16, gap_y = 44, line_gap = 14;
   constexpr std::size_t most = 6;  // side by side; a longer row goes on below itself
   const int total = static_cast<int>(most) * (width + gap_x) + gap_x;
   std::vector<std::pair<int, int>> corner(book.chapters.size());
@@ -89,8 +89,19 @@ std::string roadmap_graph(const Book& book, std::string_view page) {
       "follows\"><svg viewBox=\"0 0 " +
       std::to_string(total) + " " + std::to_string(bottom) + "\" width=\"" + std::to_string(total) + "\" height=\"" +
       std::to_string(bottom) + "\">";
+  const auto reaches = [&](auto&& self, std::uint32_t c, std::uint32_t goal) -> bool {
+    const std::vector<std::uint32_t> before = prerequisites(book, book.chapters[c]);
+    return std::ranges::any_of(before, [&](std::uint32_t each) {
+      return each == goal || (depth[each] > depth[goal] && self(self, each, goal));
+    });
+  };
   for (std::uint32_t c = 0; c < book.chapters.size(); ++c) {
-    for (const std::uint32_t before : prerequisites(book, book.chapters[c])) {
+    const std::vector<std::uint32_t> all = prerequisites(book, book.chapters[c]);
+    for (const std::uint32_t before : all) {
+      // What follows from other arrows needs none of its own.
+      if (std::ranges::any_of(all,
+                              [&](std::uint32_t each) { return each != before && reaches(reaches, each, before); }))
+        continue;
       const int x1 = corner[before].first + width / 2, y1 = corner[before].second + height;
       const int x2 = corner[c].first + width / 2, y2 = corner[c].second;
       const std::string middle = std::to_string((y1 + y2) / 2);
@@ -103,7 +114,8 @@ std::string roadmap_graph(const Book& book, std::string_view page) {
     out += "<foreignObject x=\"" + std::to_string(corner[c].first) + "\" y=\"" + std::to_string(corner[c].second) +
            "\" width=\"" + std::to_string(width) + "\" height=\"" + std::to_string(height) +
            "\"><a class=\"node\" data-chapter=\"" + chapter.name + "\" href=\"" + relative(page, chapter.page()) +
-           "\"><small>" + chapter.number + "</small> " + escaped(chapter.title) + "</a></foreignObject>";
+           "\"><small>" + chapter.number + "</small> " + escaped(chapter.title.substr(0, chapter.title.find(": "))) +
+           "</a></foreignObject>";
   }
   out += "</svg></div><h2 id=\"list\">The same as a list</h2><ol class=\"toc-plain\">";
   for (const auto& row : rows)

@@ -196,6 +196,7 @@ TEST(Html, TemplatesSlugsAndEscapes) {
   EXPECT_EQ(filled("<a>{{x}}</a>{{y}}", {{"x", "1"}, {"y", "{{x}}"}}), "<a>1</a>{{x}}");
   EXPECT_THROW(filled("{{z}}", {}), std::runtime_error);
   EXPECT_EQ(slug("GPT-2, smallest model"), "gpt-2-smallest-model");
+  EXPECT_EQ(slug("τ²-bench"), "tau2-bench");
   EXPECT_EQ(escaped("a < b & \"c\""), "a &lt; b &amp; &quot;c&quot;");
 }
 
