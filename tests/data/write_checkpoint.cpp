@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
   c.vocab_size = 96, c.layers = 2, c.heads = 4, c.kv_heads = 2, c.head_dim = 16, c.hidden = 64;
   c.ffn = 96, c.max_positions = 64, c.qk_norm = family == "qwen3";
   if (family == "gpt2") {
-    c.kv_heads = 4, c.norm = model::NormKind::layernorm, c.activation = model::Activation::gelu_tanh;
+    c.kv_heads = 4, c.norm = model::NormKind::layernorm,
+    c.activation = model::Activation::gelu_tanh;
     c.tied_head = c.qkv_bias = c.o_bias = c.mlp_bias = true;
   }
   c.eos_ids = {0};

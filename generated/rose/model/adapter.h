@@ -41,6 +41,7 @@ struct Adapter {
   }
 };
 
+/// The size of a fresh adapter, and what it adapts.
 struct AdapterOptions {
   std::int64_t rank = 8;
   float alpha = 16.0f;  ///< the scale is alpha / rank

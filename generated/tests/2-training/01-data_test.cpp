@@ -232,7 +232,7 @@ TEST(Stream, TheOrderIsUniformAndAShuffleBuffersIsNot) {
   core::shuffle(std::span(buffer), rng);
   order.insert(order.end(), buffer.begin(), buffer.end());
   const double expected = 1 / std::sqrt(1 + 12.0 * buffered * buffered / (1.0 * n * n));
-  labs::write_value("data-values", "buffer-correlation", expected);
+  labs::write_value("data-shuffle-test", "buffer-correlation", expected);
   EXPECT_NEAR(correlation(order), expected, 0.01);
 }
 
@@ -276,7 +276,7 @@ TEST(Stream, DrawingWithReplacementLeavesAThirdUnread) {
   const auto unread = static_cast<double>(std::count(drawn.begin(), drawn.end(), 0));
   EXPECT_NEAR(unread / n, std::exp(-1.0), 0.01);
   EXPECT_GE(*std::max_element(drawn.begin(), drawn.end()), 5);
-  labs::write_value("data-values", "unseen-percent", 100 * std::exp(-1.0));
+  labs::write_value("data-unseen-test", "unseen-percent", 100 * std::exp(-1.0));
 }
 
 // What each packing wastes, and what the formulas say.
@@ -308,8 +308,8 @@ TEST(Packing, WhatEachPackingWastes) {
   const double formula = mean / row * (1 - std::exp(-row / mean));
   EXPECT_NEAR(padded / n, formula, 0.005);
   EXPECT_NEAR(cut / n, expected_cut / n, 0.01);
-  labs::write_value("data-values", "padded-percent", 100 * formula);
-  labs::write_value("data-values", "cut-percent", 100 * expected_cut / n);
+  labs::write_value("data-packing-test", "padded-percent", 100 * formula);
+  labs::write_value("data-packing-test", "cut-percent", 100 * expected_cut / n);
   // best fit, in windows of 1,024 pieces
   std::size_t rows = 0;
   for (std::size_t at = 0; at < pieces.size(); at += 1024) {
@@ -318,7 +318,7 @@ TEST(Packing, WhatEachPackingWastes) {
     rows += pack_best_fit(window, 2048).size();
   }
   const double filled = total / (static_cast<double>(rows) * row);
-  labs::write_value("data-values", "best-fit-percent", 100 * filled);
+  labs::write_value("data-packing-test", "best-fit-percent", 100 * filled);
   EXPECT_GT(filled, 0.99);
 }
 

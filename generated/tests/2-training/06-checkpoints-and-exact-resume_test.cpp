@@ -405,8 +405,9 @@ TEST(Checkpoint, TheNewestStayAndEverySoManyForGood) {
 TEST(Checkpoint, YoungsIntervalIsTheBest) {
   constexpr double mean_between = 86'400, cost = 0.2;
   const double best = std::sqrt(2 * cost * mean_between);
-  labs::write_value("checkpoint-values", "interval", best);
-  labs::write_value("checkpoint-values", "lost-percent", 100 * std::sqrt(2 * cost / mean_between));
+  labs::write_value("saving-interval-test", "interval", best);
+  labs::write_value("saving-interval-test", "lost-percent",
+                    100 * std::sqrt(2 * cost / mean_between));
   // the same with 1 and 100: crashes at exponentially distributed times
   const auto lost = [](double interval) {
     core::Rng rng(8);

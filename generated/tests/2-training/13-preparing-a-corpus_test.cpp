@@ -109,10 +109,10 @@ TEST(NearDuplicates, MinimaAgreeAsOftenAsSetsOverlap) {
     const double curve = 1 - std::pow(1 - std::pow(j, near_rows), near_bands);
     EXPECT_NEAR(agreeing / (pairs * near_hashes), j, 0.01);
     EXPECT_NEAR(candidates / pairs, curve, 4 * std::sqrt(curve * (1 - curve) / pairs) + 0.002);
-    labs::write_value("prepare-values", fmt::format("lsh-at-{:.0f}", 100 * target), curve);
+    labs::write_value("prepare-near-test", fmt::format("lsh-at-{:.0f}", 100 * target), curve);
   }
-  labs::write_value("prepare-values", "sketch-deviation", std::sqrt(0.25 / near_hashes));
-  labs::write_value("prepare-values", "collision-percent", 100 * 1e16 / std::pow(2.0, 65));
+  labs::write_value("prepare-near-test", "sketch-deviation", std::sqrt(0.25 / near_hashes));
+  labs::write_value("prepare-near-test", "collision-percent", 100 * 1e16 / std::pow(2.0, 65));
   EXPECT_EQ(word_shingles("One, TWO three!", 2), word_shingles("one two  three", 2));
   EXPECT_EQ(word_shingles("one two three", 5).size(), 1u);
   EXPECT_TRUE(word_shingles("... !", 5).empty());
