@@ -126,7 +126,8 @@ void run_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
   keys.push_back(text_key("out", "folder of the run; empty: runs/NAME", c.out));
   keys.push_back(number_key("seed", "same seed, same run, to the bit", c.seed));
   keys.push_back(number_key("steps", "optimizer steps in all", c.steps));
-  keys.push_back(choice_key("device", "auto, cpu or gpu", c.device, {"auto", "cpu", "gpu"}));
+  keys.push_back(
+      choice_key("device", "auto, cpu or gpu (cuda)", c.device, {"auto", "cpu", "gpu", "cuda"}));
   keys.push_back(choice_key("precision", "fp32, tf32, bf16 or fp16; the last three on a GPU",
                             c.precision, {"fp32", "tf32", "bf16", "fp16"}));
   keys.push_back(choice_key(

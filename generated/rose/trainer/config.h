@@ -61,7 +61,7 @@ struct TrainConfig {
   std::string out{};  ///< folder of the run; empty: runs/NAME
   std::uint64_t seed = 1;
   std::int64_t steps = 1000;
-  std::string device = "auto";     ///< auto, cpu, gpu
+  std::string device = "auto";     ///< auto, cpu, gpu; "cuda" is the GPU too
   std::string precision = "fp32";  ///< fp32, tf32, bf16, fp16
   std::string recompute = "auto";  ///< activations taken again: auto, none, selective, blocks
   std::int64_t threads = 0;        ///< of the CPU; 0: all

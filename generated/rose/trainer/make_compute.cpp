@@ -37,10 +37,11 @@ std::unique_ptr<Compute> make_compute(std::shared_ptr<model::WeightSet> weights,
                                       const ComputeOptions& options, const DeviceChoice& choice,
                                       core::ThreadPool& pool) {
   const bool there = kernels::gpu::available();
-  if (choice.device == "gpu" && !there)
+  const bool asked = choice.device == "gpu" || choice.device == "cuda";
+  if (asked && !there)
     refuse("device", "there is no GPU that this build can use",
            "build with CUDA, or choose device: cpu");
-  if (choice.device == "gpu" || (choice.device == "auto" && there))
+  if (asked || (choice.device == "auto" && there))
     return std::make_unique<GpuCompute>(std::move(weights), options, gpu_options(choice));
   if (choice.precision != "fp32")
     refuse("precision", fmt::format("the CPU does not train in {}", choice.precision),

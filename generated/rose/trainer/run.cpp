@@ -72,6 +72,31 @@ class Run {
   RunResult result_;
 };
 
+// Say what to lower when memory runs out.
+template <class Function>
+auto in_memory(const TrainConfig& config, const Function& function) {
+  const auto refuse = [&](std::string_view device_says) {
+    const std::int64_t half = std::max<std::int64_t>(1, config.batch.rows / 2);
+    throw Error(Code::resource_exhausted,
+                fmt::format("there is not enough memory for a step{}", device_says))
+        .in("batch.rows")
+        .hint(config.batch.rows > 1
+                  ? fmt::format("batch.rows={} halves the activations; a step keeps its {} tokens",
+                                half, config.batch.tokens)
+                  : "recompute=blocks keeps fewer activations; else shorten batch.context");
+  };
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    refuse("");
+    throw;
+  } catch (const Error& error) {
+    if (error.code() == Code::resource_exhausted && error.argument() != "batch.rows")
+      refuse(fmt::format(": {}", error.message()));
+    throw;
+  }
+}
+
 // Prepare, and go on where a checkpoint is.
 void check_memory(const TrainConfig& config, const model::Config& shape, std::int64_t parameters) {
   const bool accumulates = config.micro_batches() > 1;
@@ -122,10 +147,9 @@ Run::Run(const TrainConfig& config, bool resume, const RunHooks& hooks, core::Th
     check_memory(config_, shape_, weights->parameter_count());
   ComputeOptions options;
   options.optimizer = config_.optimizer, options.z_loss = config_.z_loss;
-  compute_ = make_compute(
-      weights, options,
-      {config_.device, config_.precision, config_.recompute, config_.tokens_per_micro_batch()},
-      pool_);
+  const DeviceChoice device{config_.device, config_.precision, config_.recompute,
+                            config_.tokens_per_micro_batch()};
+  compute_ = in_memory(config_, [&] { return make_compute(weights, options, device, pool_); });
   source_ = std::make_unique<Prefetcher>(Loader(loader_options(data_.train, config_.data.shuffle)),
                                          config_.batch.rows, config_.batch.context);
   // The loop, from the beginning or from a checkpoint.
@@ -168,7 +192,7 @@ RunResult Run::go() {
         hooks_.progress ? core::Progress::Style::detect : core::Progress::Style::none);
     while (result_.step < config_.steps && !result_.interrupted) {
       const auto start = std::chrono::steady_clock::now();
-      const StepReport report = loop_->step();
+      const StepReport report = in_memory(config_, [&] { return loop_->step(); });
       const double seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       if (result_.seconds == 0.0) result_.first_loss = report.sum.mean();
@@ -313,15 +337,7 @@ TrainConfig config_of_run(const fs::path& folder, const std::vector<std::string>
 
 RunResult train(const TrainConfig& config, bool resume, const RunHooks& hooks,
                 core::ThreadPool& pool) {
-  try {
-    return Run(config, resume, hooks, pool).go();
-  } catch (const std::bad_alloc&) {
-    const std::int64_t half = std::max<std::int64_t>(1, config.batch.rows / 2);
-    throw Error(Code::resource_exhausted, "there is not enough memory for a step")
-        .in("batch.rows")
-        .hint(fmt::format("batch.rows={} halves the activations; a step keeps its {} tokens", half,
-                          config.batch.tokens));
-  }
+  return Run(config, resume, hooks, pool).go();
 }
 
 }  // namespace rose::trainer

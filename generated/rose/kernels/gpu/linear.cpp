@@ -241,7 +241,9 @@ LinearPlan measure_linear(const LinearShape& shape) {
 std::vector<TimedLinear> time_linear(const LinearShape&, std::span<const LinearPlan>, int) {
   no_cuda("timing a linear layer");
 }
-bool linear_paths::small_fits(const LinearShape&) { return false; }
+bool linear_paths::small_fits(const LinearShape&) {
+  return false;
+}
 #endif
 
 }  // namespace rose::kernels::gpu
