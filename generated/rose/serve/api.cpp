@@ -120,7 +120,9 @@ void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     try {
       route(*call);
       const std::string& path = call->request.path;
-      if (path == "/v1/chat/completions")
+      if (call->request.method == "OPTIONS")  // the headers say what a browser may send
+        answer(*call, HttpResponse{204, {}, ""});
+      else if (path == "/v1/chat/completions")
         ask(call, read_chat);
       else if (path == "/v1/completions")
         ask(call, read_completion);

@@ -48,7 +48,6 @@ void Api::route(Call& call) {
 // What can be looked at.
 void Api::get(Call& call) {
   const HttpRequest& request = call.request;
-  if (request.method == "OPTIONS") return answer(call, HttpResponse{204, {}, ""});
   if (request.path == "/health") return answer(call, health());
   if (request.path == "/version") return answer(call, json::value{{"version", ROSE_VERSION}});
   if (request.path == "/v1/models")
