@@ -327,13 +327,25 @@ void check(const AttentionShape& shape, std::size_t q, std::size_t out, std::siz
     fail(fmt::format("q holds {} and out {} values for {} tokens", q, out, tokens));
   }
 }
+void check_pages(const KvView& kv, std::size_t sequence, std::int32_t longest) {
+  for (std::int32_t i = 0; i <= longest / kv.page_size; ++i) {
+    const std::int32_t page =
+        kv.page_table[static_cast<std::int64_t>(sequence) * kv.table_stride + i];
+    if (page >= 0 && page < kv.pages) continue;
+    throw core::Error(core::Code::out_of_range,
+                      fmt::format("entry {} of sequence {} is page {}, and the cache has {}", i,
+                                  sequence, page, kv.pages))
+        .in("page_table");
+  }
+}
+
 void check(const KvView& kv, const AttentionShape& shape, std::span<const std::int32_t> positions,
-           std::int32_t tokens) {
+           std::span<const std::int32_t> row_offsets) {
   if (kv.kv_heads != shape.kv_heads || kv.head_dim != shape.head_dim) {
     throw core::Error(core::Code::invalid_argument, "the cache was made for other heads")
         .in("attention");
   }
-  if (positions.size() != static_cast<std::size_t>(tokens)) {
+  if (positions.size() != static_cast<std::size_t>(row_offsets.back())) {
     throw core::Error(core::Code::invalid_argument, "one position per token is needed")
         .in("attention");
   }
@@ -343,6 +355,12 @@ void check(const KvView& kv, const AttentionShape& shape, std::span<const std::i
                         fmt::format("position {} is outside a cache of {}", p, kv.capacity()))
           .in("attention");
     }
+  }
+  for (std::size_t s = 0; s + 1 < row_offsets.size(); ++s) {
+    std::int32_t longest = -1;
+    for (std::int32_t t = row_offsets[s]; t < row_offsets[s + 1]; ++t)
+      longest = std::max(longest, positions[static_cast<std::size_t>(t)]);
+    if (longest >= 0) check_pages(kv, s, longest);
   }
 }
 
@@ -372,7 +390,7 @@ void attention(std::span<const float> q, const KvView& kv, int layer,
                const AttentionShape& shape, std::span<float> out, std::span<float> lse,
                core::ThreadPool& pool) {
   check(shape, q.size(), out.size(), lse.size(), row_offsets);
-  check(kv, shape, positions, row_offsets.back());
+  check(kv, shape, positions, row_offsets);
   attend(
       q, row_offsets, shape, out, lse, pool,
       [&](std::int64_t t, std::int64_t) -> std::int64_t {
@@ -412,7 +430,7 @@ void kv_append(std::span<const float> k, std::span<const float> v, const KvView&
   const AttentionShape shape{
       .heads = kv.kv_heads, .kv_heads = kv.kv_heads, .head_dim = kv.head_dim};
   check(shape, k.size(), v.size(), 0, row_offsets);
-  check(kv, shape, positions, row_offsets.back());
+  check(kv, shape, positions, row_offsets);
   pool.for_range(static_cast<std::int64_t>(row_offsets.size()) - 1, 1,
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t s = begin; s < end; ++s) {

@@ -36,6 +36,10 @@ void kv_gather(const KvView& kv, int layer, std::span<const KvPlace> places, voi
         outside("kv_gather", fmt::format("position {} of a sequence with room for {}",
                                          place.position, kv.capacity()));
       }
+      const std::int32_t page =
+          kv.page_table[place.sequence * kv.table_stride + place.position / kv.page_size];
+      if (page < 0 || page >= kv.pages)
+        outside("kv_gather", fmt::format("page {}, and the cache has {}", page, kv.pages));
       const std::int64_t from = kv.offset(layer, place.sequence, head, place.position) * element;
       std::memcpy(bytes_at(k, to), bytes_at(kv.k, from), static_cast<std::size_t>(bytes));
       std::memcpy(bytes_at(v, to), bytes_at(kv.v, from), static_cast<std::size_t>(bytes));

@@ -40,7 +40,9 @@
 
 #include "labs/gpu/gpu_test.h"
 #include "rose/core/error.h"
+#include "rose/core/parallel.h"
 #include "rose/core/rng.h"
+#include "rose/kernels/attention.h"
 #include "rose/kernels/gpu/attention.h"
 #include "rose/kernels/gpu/kv_cache.h"
 #include "rose/kernels/gpu/norm.h"
@@ -83,6 +85,49 @@ TEST(KvCopyOnWrite, AForkKeepsItsPrefixAndWritesElsewhere) {
   EXPECT_THROW(kv_copy_pages(view, std::vector<KvPageCopy>{{1, 4}}), core::Error);
   EXPECT_THROW(kv_gather(view, 0, std::vector<KvPlace>{{0, 4}}, keys.data(), values.data()),
                core::Error);
+}
+
+// An entry outside the cache is refused, and nothing is read or written.
+TEST(KvPages, AnEntryThatNamesNoPageIsRefused) {
+  core::ThreadPool pool(1);
+  std::vector<float> k(2 * 4), v(2 * 4);
+  for (const std::int32_t wrong : {-1, 2, 1 << 30}) {
+    const std::vector<std::int32_t> table{1, wrong};
+    const KvView view{.k = k.data(),
+                      .v = v.data(),
+                      .dtype = DType::f32,
+                      .layers = 1,
+                      .kv_heads = 1,
+                      .head_dim = 2,
+                      .page_size = 2,
+                      .pages = 2,
+                      .page_table = table.data(),
+                      .table_stride = 2};
+    const AttentionShape shape{.heads = 1, .kv_heads = 1, .head_dim = 2, .scale = 1.0f};
+    const std::vector<float> row{1, 2};
+    std::vector<float> out(2);
+    const std::vector<std::int32_t> offsets{0, 1};
+    const auto at = [&](std::int32_t position) {
+      const std::vector<std::int32_t> positions{position};
+      kv_append(row, row, view, 0, offsets, positions, pool);
+      attention(row, view, 0, offsets, positions, shape, out, {}, pool);
+      kv_gather(view, 0, std::vector<KvPlace>{{0, position}}, out.data(), out.data());
+    };
+    at(1);  // the first page is one
+    const std::vector<float> before = k;
+    try {
+      at(2);
+      ADD_FAILURE() << "page " << wrong << " was followed";
+    } catch (const core::Error& error) {
+      EXPECT_EQ(error.argument(), "page_table");
+      EXPECT_EQ(error.code(), core::Code::out_of_range);
+    }
+    EXPECT_EQ(k, before);
+    const std::vector<std::int32_t> third{2};
+    EXPECT_THROW(attention(row, view, 0, offsets, third, shape, out, {}, pool), core::Error);
+    EXPECT_THROW(kv_gather(view, 0, std::vector<KvPlace>{{0, 2}}, out.data(), out.data()),
+                 core::Error);
+  }
 }
 
 // A full page is left behind, shared or not.

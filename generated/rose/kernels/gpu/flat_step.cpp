@@ -37,6 +37,14 @@ void flat_adamw(const FlatBlock* blocks, std::int64_t count, const FlatArrays& a
       arrays.second == nullptr) {
     bad_argument("arrays", "no memory");
   }
+  for (const void* array :
+       {static_cast<const void*>(arrays.weight), static_cast<const void*>(arrays.gradient),
+        static_cast<const void*>(arrays.first), static_cast<const void*>(arrays.second),
+        static_cast<const void*>(arrays.copy)}) {
+    constexpr std::uintptr_t wide = 16;
+    if (reinterpret_cast<std::uintptr_t>(array) % wide != 0)
+      bad_argument("arrays", "each must begin at a multiple of 16 bytes");
+  }
 #ifdef ROSE_HAVE_CUDA
   launch_flat_adamw(blocks, count, arrays, groups, scale, stream);
 #else

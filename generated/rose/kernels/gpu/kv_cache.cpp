@@ -78,6 +78,10 @@ void kv_append(const Matrix& q, const Matrix& k, const Matrix& v, const KvView& 
     if (norm.dtype != DType::f32 && norm.dtype != DType::bf16) {
       bad_argument("norm", "weights of f32 or bf16 are needed");
     }
+    constexpr std::uintptr_t wide = 16;
+    const auto addresses =
+        reinterpret_cast<std::uintptr_t>(norm.q) | reinterpret_cast<std::uintptr_t>(norm.k);
+    if (addresses % wide != 0) bad_argument("norm", "weights must begin at multiples of 16 bytes");
   }
   if (!any) return;
   KvCall call = call_of(kv, layer, k, v, places, fault);

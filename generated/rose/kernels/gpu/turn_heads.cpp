@@ -29,6 +29,11 @@ void check_turn(const HeadTurn& t) {
   }
   check_matrix(t.q_norm, "q_norm", 1, t.head_dim, t.q_norm.dtype);
   check_matrix(t.k_norm, "k_norm", 1, t.head_dim, t.q_norm.dtype);
+  constexpr std::uintptr_t unit = 16;
+  if (reinterpret_cast<std::uintptr_t>(t.q_norm.data) % unit != 0)
+    bad_argument("q_norm", "weights must begin at multiples of 16 bytes");
+  if (reinterpret_cast<std::uintptr_t>(t.k_norm.data) % unit != 0)
+    bad_argument("k_norm", "weights must begin at multiples of 16 bytes");
   if (t.cos == nullptr || t.sin == nullptr) bad_argument("cos", "no memory");
 }
 
