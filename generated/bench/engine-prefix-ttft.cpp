@@ -38,6 +38,7 @@ double median_wait(infer::Engine& engine, bool warm, std::uint64_t seed) {
   std::vector<std::int32_t> prefix(shared);
   std::ranges::generate(prefix, draw);
   engine.control().forget_cache();
+  const infer::Statistics before = engine.control().statistics();
   std::vector<double> sharers;
   for (std::size_t i = 0; i < requests; ++i) {
     const bool shares = i % 10 != 9;
@@ -48,6 +49,13 @@ double median_wait(infer::Engine& engine, bool warm, std::uint64_t seed) {
     const double wait = first_token(engine, std::move(r));
     if (shares && (i > 0 || !warm)) sharers.push_back(wait);
   }
+  const infer::Statistics s = engine.control().statistics();
+  const auto each = [&](double after, double first) {
+    return 1e3 * (after - first) / static_cast<double>(s.steps - before.steps);
+  };
+  std::fprintf(stderr, "%s: a step takes %.3f ms, %.3f of them in the runner\n",
+               warm ? "warm" : "cold", each(s.step_seconds, before.step_seconds),
+               each(s.runner_seconds, before.runner_seconds));
   return bench::median(std::move(sharers));
 }
 

@@ -41,6 +41,9 @@ constexpr AttentionOptions kRowsMma{.path = AttentionPath::rows, .warpgroup = fa
 constexpr AttentionOptions kRows{.path = AttentionPath::rows};
 constexpr AttentionOptions kCrowd{.path = AttentionPath::rows, .turns = false};
 constexpr AttentionOptions kSplits{.path = AttentionPath::splits};
+constexpr AttentionOptions kDividedMma{
+    .path = AttentionPath::rows, .warpgroup = false, .divide_below = 1 << 20};
+constexpr AttentionOptions kDivided{.path = AttentionPath::rows, .divide_below = 1 << 20};
 
 const std::vector<Heads> kHeads = {
     {4, 4, 64},
@@ -107,7 +110,7 @@ TEST_F(GpuAttention, PagesOfAnySizeGiveTheSameBits) {
     const Outcome whole = attend_packed(h, {part}, kRowsMma);
     for (const int page : {1, 7, 16, 64, 100, 256, 1000}) {
       const std::string what = name_of(h) + ", pages of " + std::to_string(page);
-      for (const AttentionOptions& options : {kRowsMma, kRows, kSplits}) {
+      for (const AttentionOptions& options : {kRowsMma, kRows, kDividedMma, kDivided, kSplits}) {
         expect_same_rows(h, whole, attend_paged(h, {part}, page, options), 0, part, what);
       }
     }
@@ -127,6 +130,8 @@ TEST_F(GpuAttention, ChunksDecodingAndVerificationGiveTheSameBits) {
         const Part part{&tokens, cuts[c], cuts[c + 1] - cuts[c]};
         expect_same_rows(h, whole, attend_paged(h, {part}, 16), 0, part,
                          name_of(h) + ", chunk from " + std::to_string(cuts[c]));
+        expect_same_rows(h, whole, attend_paged(h, {part}, 16, kDivided), 0, part,
+                         name_of(h) + ", divided, chunk from " + std::to_string(cuts[c]));
       }
     }
     for (const std::int64_t at :
@@ -136,6 +141,8 @@ TEST_F(GpuAttention, ChunksDecodingAndVerificationGiveTheSameBits) {
                        name_of(h) + ", decoding " + std::to_string(at));
       expect_same_rows(h, whole, attend_paged(h, {one}, 16, kRows), 0, one,
                        name_of(h) + ", decoding by rows " + std::to_string(at));
+      expect_same_rows(h, whole, attend_paged(h, {one}, 16, kDividedMma), 0, one,
+                       name_of(h) + ", decoding by divided rows " + std::to_string(at));
     }
     for (const std::int64_t at : {0, 125, 509, 1020}) {
       for (const std::int64_t drafts : {2, 4, 5, 8}) {
@@ -198,7 +205,7 @@ TEST_F(GpuAttention, QueriesBeforeTheFirstKeySeeNothing) {
   // Five queries, two keys: the last query sees both, the one before it one, the first three none.
   const Heads h{2, 1, 64};
   const Tokens tokens(h, 5, 1);
-  for (const AttentionOptions& options : {kRowsMma, kRows, kSplits}) {
+  for (const AttentionOptions& options : {kRowsMma, kRows, kDividedMma, kDivided, kSplits}) {
     const AttentionPlan plan = plan_attention(h.shape(), std::vector<std::int32_t>{0, 5},
                                               std::vector<std::int32_t>{2}, options);
     const Buffer q = to_device(tokens.q, h.dtype);
@@ -254,7 +261,7 @@ TEST_F(GpuAttention, ABadPageIsReportedAndNotRead) {
                         .page_table = table.as<std::int32_t>(),
                         .table_stride = keys / page};
       std::vector<Bits> outputs;
-      for (const AttentionOptions& options : {kRowsMma, kRows, kSplits}) {
+      for (const AttentionOptions& options : {kRowsMma, kRows, kDividedMma, kDivided, kSplits}) {
         const AttentionPlan plan = plan_attention(h.shape(), std::vector<std::int32_t>{0, 1},
                                                   std::vector<std::int32_t>{keys}, options);
         Buffer fault = Buffer::of(std::span<const std::int32_t>(std::vector<std::int32_t>{0}));

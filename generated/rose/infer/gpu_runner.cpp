@@ -198,8 +198,9 @@ class GpuRunner final : public Runner {
     const std::int64_t group = config_.heads / config_.kv_heads;
     constexpr std::int64_t few = 64;  // query rows that attention splits
     if (group > few || !options_.graphs) sizes_.clear();
-    name_ = fmt::format("{}, kernels of this book{}", gpu::device_info().name,
-                        options_.laws ? "" : ", laws off");
+    const gpu::DeviceInfo info = gpu::device_info();
+    processors_ = info.multiprocessors;
+    name_ = fmt::format("{}, kernels of this book{}", info.name, options_.laws ? "" : ", laws off");
     const auto reserve_plan = [&](std::int64_t size, std::int64_t splits) {
       const gpu::AttentionPlan plan =
           decode_plan(std::vector<std::int32_t>(count(size), 0), size, splits);
@@ -210,6 +211,7 @@ class GpuRunner final : public Runner {
     words_bytes_ = least_words;  // for batches of prompts
     attention_bytes_ = 2 * least_words;
     for (const std::int64_t splits : kinds_) reserve_plan(limits_.sequences, splits);
+    attention_bytes_ = std::max(attention_bytes_, short_prompt_bytes());
     input_bytes_ = layout(limits_.tokens, limits_.rows).bytes;
     const auto row = static_cast<std::int64_t>(sizeof(float)) * limits_.rows;
     const auto graphs =
@@ -563,6 +565,16 @@ class GpuRunner final : public Runner {
         {.least_splits = items * splits, .least_merges = splits > 1 ? items : 0});
   }
 
+  /// Partial sums of a short piece of prompt behind a long past, divided.
+  std::size_t short_prompt_bytes() const {
+    constexpr std::int64_t tokens = 256, most = 8192;
+    const std::vector<std::int32_t> offsets{0, tokens},
+        keys{static_cast<std::int32_t>(std::min(limits_.positions, most))};
+    return gpu::plan_attention(model::attention_shape(config_), offsets, keys,
+                               {.path = gpu::AttentionPath::rows, .divide_below = 1 << 20})
+        .workspace_bytes();
+  }
+
   const std::byte* device_input(const InputLayout& at) const {
     return input_.as<std::byte>() + input_bytes_ - at.bytes;
   }
@@ -612,9 +624,12 @@ class GpuRunner final : public Runner {
     }
     const kernels::AttentionShape shape = model::attention_shape(config_);
     gpu::AttentionPlan plan = gpu::plan_attention(shape, offsets, keys, mixed_attention(step));
-    if (plan.workspace_bytes() > attention_bytes_ || plan.plan_bytes() > words_bytes_) {
+    const auto is_too_large = [&] {
+      return plan.workspace_bytes() > attention_bytes_ || plan.plan_bytes() > words_bytes_;
+    };
+    if (is_too_large()) plan = gpu::plan_attention(shape, offsets, keys);
+    if (is_too_large())
       plan = gpu::plan_attention(shape, offsets, keys, {.path = gpu::AttentionPath::rows});
-    }
     fill_input(slot, step, padded, slot.choices, plan);
     pass(padded, slot.choices, plan,
          {.adapted = has_adapters(step), .hidden = !slot.hidden_tokens.empty()});
@@ -626,7 +641,7 @@ class GpuRunner final : public Runner {
   /// With the laws off, prompts alone are walked in one go, without the merges that equality with short queries costs.
   gpu::AttentionOptions mixed_attention(const StepInput& step) const {
     constexpr std::int32_t few = 16;
-    gpu::AttentionOptions options;
+    gpu::AttentionOptions options{.divide_below = processors_};
     if (options_.laws) return options;
     for (std::size_t s = 0; s + 1 < step.row_offsets.size(); ++s)
       if (step.row_offsets[s + 1] - step.row_offsets[s] < few) return options;
@@ -840,6 +855,7 @@ class GpuRunner final : public Runner {
   MemoryPlan memory_;
   std::string name_;
   std::int64_t stride_ = 0;  // of the device's page table
+  int processors_ = 0;       // multiprocessors
   std::vector<std::int64_t> sizes_, kinds_;
   std::size_t input_bytes_ = 0, words_bytes_ = 0, attention_bytes_ = 0;
 

@@ -103,7 +103,17 @@ struct PlanCount {
   std::map<std::array<std::int64_t, 3>, std::int64_t> splits;  // sequence, head, first row
   std::int64_t merged = 0;
 
-  PlanCount(const AttentionPlan& plan, std::span<const std::int32_t> offsets, std::int64_t group) {
+  PlanCount(const AttentionPlan& plan, std::span<const std::int32_t> offsets,
+            std::span<const std::int32_t> lengths, std::int64_t group) {
+    const auto tokens = [&](std::int64_t sequence) {
+      const auto s = static_cast<std::size_t>(sequence);
+      return std::int64_t{offsets[s + 1]} - offsets[s];
+    };
+    const auto seen = [&](std::int64_t sequence, std::int64_t first) {  // by the last of 128 rows
+      const std::int64_t last = std::min(first + 128, tokens(sequence) * group) - 1;
+      return std::max<std::int64_t>(
+          0, lengths[static_cast<std::size_t>(sequence)] - tokens(sequence) + last / group + 1);
+    };
     const auto item = [&](std::int64_t list, std::int64_t i, std::int64_t words = 4) {
       return std::span(plan.words)
           .subspan(static_cast<std::size_t>(list + words * i), static_cast<std::size_t>(words));
@@ -117,7 +127,16 @@ struct PlanCount {
     };
     for (std::int64_t i = 0; i < plan.rows; ++i) {
       const auto w = item(plan.row_items, i);
-      mark(w[0], w[2], w[1], 128);
+      const std::int64_t head = w[2] & 0xffff, split = w[2] >> 16;
+      if (split == 0) mark(w[0], head, w[1], 128);
+      if (w[3] < 0) continue;
+      const std::int64_t limit = seen(w[0], w[1]), all = (limit + 511) / 512;
+      EXPECT_LT(split, all);
+      const std::int64_t end = std::min<std::int64_t>(w[1] + 128, tokens(w[0]) * group);
+      for (std::int64_t first = w[1]; first < end; first += 16) {
+        EXPECT_EQ((splits[{w[0], head, first}]++), split);
+        ++slots[w[3] + (first - w[1]) / 16 * all];
+      }
     }
     for (std::int64_t i = 0; i < plan.splits; ++i) {
       const auto w = item(plan.split_items, i, 8);
@@ -147,9 +166,12 @@ TEST(AttentionPlan, CoversEveryRowAndSplitExactlyOnce) {
       offsets.push_back(offsets.back() + tokens);
       lengths.push_back(tokens + static_cast<std::int32_t>(rng.below(2) * rng.below(3000)));
     }
+    const AttentionOptions options{
+        .path = rng.below(2) == 0 ? AttentionPath::automatic : AttentionPath::rows,
+        .divide_below = static_cast<std::int64_t>(rng.below(2) * rng.below(200))};
     const AttentionPlan plan =
-        plan_attention({group * kv_heads, kv_heads, 64, 0.125f}, offsets, lengths);
-    const PlanCount count(plan, offsets, group);
+        plan_attention({group * kv_heads, kv_heads, 64, 0.125f}, offsets, lengths, options);
+    const PlanCount count(plan, offsets, lengths, group);
     EXPECT_EQ(count.merged, plan.slots);
     EXPECT_EQ(static_cast<std::int64_t>(count.rows.size()), offsets.back() * group * kv_heads);
     for (const auto& [row, times] : count.rows) EXPECT_EQ(times, 1);

@@ -23,7 +23,8 @@ namespace arguments = attention_arguments;
 constexpr std::int64_t kItemWords = 4;    // of a work item
 constexpr std::int64_t kSplitRows = 16;   // query rows of a block of the splits kernel
 constexpr std::int64_t kBlockRows = 128;  // and of an item of the rows kernels
-constexpr std::int64_t kFewRows = 64;     // up to here splits run side by side
+constexpr std::int64_t kPartsOfBlock = kBlockRows / kSplitRows;
+constexpr std::int64_t kFewRows = 64;  // up to here splits run side by side
 constexpr std::int64_t kSectionBytes =
     24 << 20;  // keys and values that the L2 keeps while blocks share them
 
@@ -119,7 +120,7 @@ class RowItems {
       const std::int64_t last = std::min(first + kBlockRows, rows) - 1;
       section_.emplace_back(
           divide_up(s.limit(last / group), tile),
-          Item{s.index, static_cast<std::int32_t>(first), static_cast<std::int32_t>(head), 0});
+          Item{s.index, static_cast<std::int32_t>(first), static_cast<std::int32_t>(head), -1});
     }
   }
 
@@ -136,6 +137,47 @@ class RowItems {
   std::vector<std::pair<std::int64_t, Item>> section_;
   std::int64_t bytes_ = 0;
 };
+
+// Hand a long walk out split by split.
+bool in_splits(const AttentionShape& shape, const AttentionOptions& options, std::int64_t tokens) {
+  if (options.path != AttentionPath::automatic) return options.path == AttentionPath::splits;
+  return tokens * (shape.heads / shape.kv_heads) <= kFewRows;
+}
+
+/// How many blocks would walk all keys.
+std::int64_t row_blocks(const AttentionShape& shape, const AttentionOptions& options,
+                        std::span<const std::int32_t> row_offsets) {
+  std::int64_t blocks = 0;
+  for (std::size_t i = 0; i + 1 < row_offsets.size(); ++i) {
+    const std::int64_t tokens = row_offsets[i + 1] - row_offsets[i];
+    if (in_splits(shape, options, tokens)) continue;
+    blocks += shape.kv_heads * divide_up(tokens * (shape.heads / shape.kv_heads), kBlockRows);
+  }
+  return blocks;
+}
+
+void add_divided(Work& work, const AttentionShape& shape, const Sequence& s) {
+  const std::int64_t group = shape.heads / shape.kv_heads, rows = s.tokens * group;
+  for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
+    for (std::int64_t first = 0; first < rows; first += kBlockRows) {
+      const std::int64_t end = std::min(first + kBlockRows, rows);
+      const std::int64_t splits =
+          std::max<std::int64_t>(1, divide_up(s.limit((end - 1) / group), numerics::key_split));
+      for (std::int64_t i = 0; i < splits; ++i) {
+        const std::int64_t slot = splits == 1 ? -1 : work.slots + i;
+        work.rows.push_back({s.index, static_cast<std::int32_t>(first),
+                             static_cast<std::int32_t>(head | i << 16),
+                             static_cast<std::int32_t>(slot)});
+      }
+      for (std::int64_t part = first; splits > 1 && part < end; part += kSplitRows) {
+        work.merges.push_back({s.index, static_cast<std::int32_t>(head | part / kSplitRows << 16),
+                               static_cast<std::int32_t>(work.slots),
+                               static_cast<std::int32_t>(splits)});
+        work.slots += splits;
+      }
+    }
+  }
+}
 
 // Put items behind the words that are there; empty ones up to a least number.
 template <class T>
@@ -169,6 +211,7 @@ AttentionPlan plan_attention(const AttentionShape& shape, std::span<const std::i
   plan.packed = key_lengths.empty();
   plan.words.assign(row_offsets.begin(), row_offsets.end());
   plan.lengths = plan.sequences + 1;
+  const bool divide = row_blocks(shape, options, row_offsets) < options.divide_below;
   Work work;
   {
     RowItems rows(work.rows, shape);
@@ -178,10 +221,10 @@ AttentionPlan plan_attention(const AttentionShape& shape, std::span<const std::i
                        plan.packed ? tokens : key_lengths[i]};
       plan.words.push_back(static_cast<std::int32_t>(s.keys));
       plan.longest = std::max(plan.longest, s.keys);
-      const bool few = tokens * (shape.heads / shape.kv_heads) <= kFewRows;
-      if (options.path == AttentionPath::splits ||
-          (options.path == AttentionPath::automatic && few)) {
+      if (in_splits(shape, options, tokens)) {
         add_splits(work, shape, s);
+      } else if (divide) {
+        add_divided(work, shape, s);
       } else {
         for (std::int64_t head = 0; head < shape.kv_heads; ++head) rows.add(s, head);
       }
@@ -192,7 +235,9 @@ AttentionPlan plan_attention(const AttentionShape& shape, std::span<const std::i
   plan.row_items = append(plan.words, work.rows, options.least_rows, plan.rows);
   plan.split_items = append(plan.words, work.splits, options.least_splits, plan.splits);
   plan.merge_items = append(plan.words, work.merges, options.least_merges, plan.merges);
-  plan.slots = std::max(work.slots, options.least_merges > 0 ? options.least_splits : 0);
+  plan.slots = std::max(work.slots, options.least_merges > 0
+                                        ? kPartsOfBlock * options.least_rows + options.least_splits
+                                        : 0);
   return plan;
 }
 
@@ -246,10 +291,11 @@ void run(const AttentionPlan& plan, AttentionCall call, Stream stream) {
     return call;
   };
   if (plan.rows > 0) launch_attention_rows(with(plan.row_items, plan.rows), stream.handle);
-  if (plan.splits == 0) return;
-  const AttentionCall& splits = with(plan.split_items, plan.splits);
-  if (!launch_attention_pages(splits, stream.handle)) {
-    launch_attention_splits(splits, stream.handle);
+  if (plan.splits > 0) {
+    const AttentionCall& splits = with(plan.split_items, plan.splits);
+    if (!launch_attention_pages(splits, stream.handle)) {
+      launch_attention_splits(splits, stream.handle);
+    }
   }
   if (plan.merges > 0) launch_attention_merge(with(plan.merge_items, plan.merges), stream.handle);
 #else

@@ -196,6 +196,17 @@ struct ClosedSplits {
       call.lse[token * call.heads + head] = log_sum_exp(max[h], sum[h]);
     }
   }
+  /// The same row of a partial result, for the merge.
+  __device__ __forceinline__ void store_part(float* part, int h) const {
+    const int quad = static_cast<int>(threadIdx.x) % 4;
+    ROSE_UNROLL()
+    for (int j = 0; j < D / 8; ++j) {
+      const int i = 4 * j + 2 * h;
+      *reinterpret_cast<float2*>(part + j * 8 + 2 * quad) =
+          make_float2(at[i * Threads], at[(i + 1) * Threads]);
+    }
+    if (quad == 0) *reinterpret_cast<float2*>(part + D) = make_float2(max[h], sum[h]);
+  }
 };
 
 // Bring rows of a matrix.
@@ -316,6 +327,35 @@ struct Span {
         keys(call.key_lengths[sequence]) {}
   /// How many keys the i-th query sees.
   __device__ __forceinline__ int limit(int i) const { return max(0, keys - tokens + i + 1); }
+};
+
+/// A work item of many rows: all keys that they see, or one split of them.
+struct RowItem {
+  int4 words;
+  __device__ __forceinline__ explicit RowItem(const AttentionCall& call)
+      : words(__ldg(reinterpret_cast<const int4*>(call.items) + blockIdx.x)) {}
+  __device__ __forceinline__ bool empty() const { return words.x < 0; }
+  __device__ __forceinline__ int sequence() const { return words.x; }
+  __device__ __forceinline__ int first_row() const { return words.y; }
+  __device__ __forceinline__ int kv_head() const { return words.z & 0xffff; }
+  __device__ __forceinline__ bool part() const { return words.w >= 0; }
+  __device__ __forceinline__ int first_key(const AttentionCall& call) const {
+    return (words.z >> 16) * call.split;
+  }
+  /// Of the keys from first_key on, those that somebody who sees `limit` of all does; in a split, no more than it has.
+  __device__ __forceinline__ int keys(const AttentionCall& call, int limit) const {
+    return part() ? min(call.split, max(0, limit - first_key(call))) : limit;
+  }
+  /// Where its i-th 16 rows are kept, when its last row sees `limit` keys; and one row of them.
+  __device__ __forceinline__ int slot(const AttentionCall& call, int i, int limit) const {
+    return words.w + i * ((limit + call.split - 1) / call.split);
+  }
+  __device__ __forceinline__ float* at(const AttentionCall& call, int row, int limit) const {
+    constexpr int rows = 16;
+    return call.partials +
+           (static_cast<std::int64_t>(slot(call, row / rows, limit)) * rows + row % rows) *
+               (call.head_dim + 2);
+  }
 };
 
 #endif  // __CUDACC__

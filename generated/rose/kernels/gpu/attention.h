@@ -26,6 +26,8 @@ struct AttentionOptions {
   int key_split = numerics::key_split;  ///< another value is another function: for measuring only
   bool warpgroup = true;                ///< may use wgmma where the device has it (same bits)
   bool turns = true;                    ///< warpgroups take turns at issuing products (same bits)
+  /// Where fewer blocks than this would walk all keys of many rows, each takes one split (same bits).
+  std::int64_t divide_below = 0;
   /// Least numbers of work items, filled up with empty ones, so that a captured graph can be
   /// replayed with the plan of another batch.
   std::int64_t least_rows = 0, least_splits = 0, least_merges = 0;

@@ -30,18 +30,24 @@ struct Walk {
 
   /// Of an item that walks all keys.
   static __device__ __forceinline__ Walk whole(const AttentionCall& call) {
-    const int4 item = __ldg(reinterpret_cast<const int4*>(call.items) + blockIdx.x);
+    const RowItem item(call);
     Walk walk;
-    if (item.x < 0) return walk;
-    const Span span(call, item.x);
-    const int group = call.heads / call.kv_heads;
-    walk.kv_head = item.z;
-    walk.first_row = item.y + static_cast<int>(blockIdx.y) * kRows;
+    if (item.empty()) return walk;
+    const Span span(call, item.sequence());
+    const int group = call.heads / call.kv_heads, part = static_cast<int>(blockIdx.y);
+    walk.kv_head = item.kv_head();
+    walk.first_row = item.first_row() + part * kRows;
     walk.rows = min(kRows, span.tokens * group - walk.first_row);
     if (walk.rows <= 0) return walk;
-    walk.sequence = item.x;
+    walk.sequence = item.sequence();
     walk.first_token = span.first_token;
-    walk.end = span.limit((walk.first_row + walk.rows - 1) / group);
+    walk.first_key = item.first_key(call);
+    walk.end =
+        walk.first_key + item.keys(call, span.limit((walk.first_row + walk.rows - 1) / group));
+    if (item.part()) {
+      const int last = min(item.first_row() + kItemRows, span.tokens * group) - 1;
+      walk.slot = item.slot(call, part, span.limit(last / group));
+    }
     return walk;
   }
   /// Of an item that has one split.

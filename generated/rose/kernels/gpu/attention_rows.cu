@@ -31,17 +31,20 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
   extern __shared__ __align__(128) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   // Read the item: which rows, and how many keys they see.
-  const int4 item = __ldg(reinterpret_cast<const int4*>(call.items) + blockIdx.x);
-  const int sequence = item.x, kv_head = item.z;
-  if (sequence < 0) return;
+  const RowItem item(call);
+  if (item.empty()) return;
+  const int sequence = item.sequence(), kv_head = item.kv_head();
   const Span span(call, sequence);
   const int group = call.heads / call.kv_heads, thread = static_cast<int>(threadIdx.x);
-  const int first_row = item.y + static_cast<int>(blockIdx.y) * kRows;
+  const int first_row = item.first_row() + static_cast<int>(blockIdx.y) * kRows;
   if (first_row >= span.tokens * group) return;
   const int warp = thread / 32, lane = thread % 32, g = lane / 4, quad = lane % 4;
   const int row_count = min(kRows, span.tokens * group - first_row);
-  const int keys = span.limit((first_row + row_count - 1) / group);
-  const int seen_by_all = span.limit(first_row / group);
+  const int first_key = item.first_key(call);
+  const int keys = item.keys(call, span.limit((first_row + row_count - 1) / group));
+  const int item_limit =
+      span.limit((min(item.first_row() + kItemRows, span.tokens * group) - 1) / group);
+  const int seen_by_all = span.limit(first_row / group) - first_key;
   const T* const k = static_cast<const T*>(call.k) + kv_head * call.head_step;
   const T* const v = static_cast<const T*>(call.v) + kv_head * call.head_step;
   // This thread's two rows, g and g + 8 of its warp's 16, and their queries.
@@ -50,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
   ROSE_UNROLL()
   for (int h = 0; h < 2; ++h) {
     const int row = warp * 16 + g + 8 * h, r = first_row + row;
-    limit[h] = row < row_count ? span.limit(r / group) : 0;
+    limit[h] = row < row_count ? span.limit(r / group) - first_key : 0;
     at[h] = row < row_count ? static_cast<std::int64_t>(span.first_token + r / group) * call.heads +
                                   kv_head * group + r % group
                             : -1;
@@ -85,7 +88,8 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
     for (int j = thread; j < tile; j += kThreads) {
       const int position = t * tile + j;
       shared.row[t & 1][j] =
-          position < keys ? key_row(call, sequence, kv_head, span.first_token, position) : -1;
+          position < keys ? key_row(call, sequence, kv_head, span.first_token, first_key + position)
+                          : -1;
     }
   };
   const int tiles = (keys + tile - 1) / tile, tiles_per_split = call.split / tile;
@@ -175,7 +179,13 @@ __global__ void __launch_bounds__(kThreads, D <= 128 ? 2 : 1) attend_rows(Attent
   closed.fold(tiles <= tiles_per_split, open, max, sum);
   ROSE_UNROLL()
   for (int h = 0; h < 2; ++h) {
-    if (at[h] >= 0) closed.template store<T>(call, h, at[h] / call.heads, at[h] % call.heads);
+    if (at[h] < 0) continue;
+    if (item.part()) {
+      const int row = first_row - item.first_row() + warp * 16 + g + 8 * h;
+      closed.store_part(item.at(call, row, item_limit), h);
+    } else {
+      closed.template store<T>(call, h, at[h] / call.heads, at[h] % call.heads);
+    }
   }
 }
 

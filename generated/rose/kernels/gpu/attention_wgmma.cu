@@ -32,13 +32,14 @@ struct WarpgroupShared {
 template <class T, int D>
 __device__ __forceinline__ void fetch_boxes(const AttentionCall& call, const CUtensorMap& k_map,
                                             const CUtensorMap& v_map, WarpgroupShared<T, D>& shared,
-                                            int sequence, int first_token, int kv_head, int tiles) {
+                                            const RowItem& item, int first_token, int tiles) {
   constexpr int boxes = kTile / kBoxRows, slabs = D / 64;
   static_assert(boxes * slabs <= 32);
   const int lane = static_cast<int>(threadIdx.x) % 32, box = lane % boxes, slab = lane / boxes;
-  const int column = kv_head * static_cast<int>(call.head_step) + slab * 64;
+  const int column = item.kv_head() * static_cast<int>(call.head_step) + slab * 64;
+  const int first = item.first_key(call) + box * kBoxRows;
   const auto row_of = [&](int t) {
-    const int row = key_row(call, sequence, kv_head, first_token, t * kTile + box * kBoxRows);
+    const int row = key_row(call, item.sequence(), item.kv_head(), first_token, t * kTile + first);
     return row < 0 ? static_cast<int>(call.key_rows) : row;  // no such page: zeros from outside
   };
   const auto bring = [&](const CUtensorMap& map, T* to, std::uint64_t& full, int row) {
@@ -68,19 +69,20 @@ __device__ __forceinline__ void fetch_boxes(const AttentionCall& call, const CUt
 template <class T, int D>
 __device__ __forceinline__ void fetch_all(const AttentionCall& call, const CUtensorMap& k_map,
                                           const CUtensorMap& v_map, WarpgroupShared<T, D>& shared,
-                                          int sequence, int first_token, int kv_head, int keys) {
+                                          const RowItem& item, int first_token, int keys) {
   using Tile = Swizzled<T, D, kTile>;
   const int thread = static_cast<int>(threadIdx.x) - kConsumers;
-  const T* const k = static_cast<const T*>(call.k) + kv_head * call.head_step;
-  const T* const v = static_cast<const T*>(call.v) + kv_head * call.head_step;
+  const T* const k = static_cast<const T*>(call.k) + item.kv_head() * call.head_step;
+  const T* const v = static_cast<const T*>(call.v) + item.kv_head() * call.head_step;
   const int tiles = (keys + kTile - 1) / kTile, whole = call.boxes ? keys / kTile : 0;
   if (thread < 32) {
-    fetch_boxes<T, D>(call, k_map, v_map, shared, sequence, first_token, kv_head, whole);
+    fetch_boxes<T, D>(call, k_map, v_map, shared, item, first_token, whole);
   }
   for (int t = whole; t < tiles; ++t) {
     const int stage = t % kStages, lap = t / kStages, position = t * kTile + thread;
-    shared.row[thread] =
-        position < keys ? key_row(call, sequence, kv_head, first_token, position) : -1;
+    shared.row[thread] = position < keys ? key_row(call, item.sequence(), item.kv_head(),
+                                                   first_token, item.first_key(call) + position)
+                                         : -1;
     if (lap > 0 && thread < 32) {
       barrier_wait(shared.empty_keys[stage], (lap - 1) & 1);
       barrier_wait(shared.empty_values[stage], (lap - 1) & 1);
@@ -129,25 +131,27 @@ __device__ __forceinline__ void fetch_queries(const AttentionCall& call,
 // A warpgroup that computes: scores of the next tile while this one's values are multiplied.
 template <class T, int D, bool Turns>
 __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShared<T, D>& shared,
-                                        const Span& span, int first_row, int row_count, int kv_head,
-                                        int keys) {
+                                        const Span& span, const RowItem& item, int row_count,
+                                        int limit_of_all) {
   using Group = Warpgroup<T>;
   const int thread = static_cast<int>(threadIdx.x);
   // The same in all lanes, and known to be: descriptors stay in the registers that a warp shares.
   const int warpgroup = __shfl_sync(full_warp, thread / kGroupThreads, 0);
   const int lane = thread % 32, g = lane / 4, group = call.heads / call.kv_heads;
   const int first = warpgroup * 64 + thread % kGroupThreads / 32 * 16 + g;  // and first + 8
+  const int first_row = item.first_row(), kv_head = item.kv_head();
+  const int first_key = item.first_key(call), keys = item.keys(call, limit_of_all);
   fetch_queries<T, D>(call, shared, span, first_row, row_count, kv_head);
   int limit[2];
   ROSE_UNROLL()
   for (int h = 0; h < 2; ++h) {
     const int row = first + 8 * h;
-    limit[h] = row < row_count ? span.limit((first_row + row) / group) : 0;
+    limit[h] = row < row_count ? span.limit((first_row + row) / group) - first_key : 0;
   }
   // Every row of this warpgroup sees all keys before this one.
   const int last_row = warpgroup * 64 + 63;
   const int seen_by_all =
-      last_row < row_count ? span.limit((first_row + warpgroup * 64) / group) : 0;
+      last_row < row_count ? span.limit((first_row + warpgroup * 64) / group) - first_key : 0;
   const int tiles = (keys + kTile - 1) / kTile, tiles_per_split = call.split / kTile;
 
   float s[kTile / 8][4], open[D / 8][4] = {};
@@ -244,7 +248,11 @@ __device__ __forceinline__ void compute(const AttentionCall& call, WarpgroupShar
   for (int h = 0; h < 2; ++h) {
     const int row = first + 8 * h, r = first_row + row;
     if (row >= row_count) continue;
-    closed.template store<T>(call, h, span.first_token + r / group, kv_head * group + r % group);
+    if (item.part()) {
+      closed.store_part(item.at(call, row, limit_of_all), h);
+    } else {
+      closed.template store<T>(call, h, span.first_token + r / group, kv_head * group + r % group);
+    }
   }
 }
 
@@ -256,13 +264,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<WarpgroupShared<T, D>*>(memory);
-  const int4 item = __ldg(reinterpret_cast<const int4*>(call.items) + blockIdx.x);
-  const int sequence = item.x, first_row = item.y, kv_head = item.z;
-  if (sequence < 0) return;
-  const Span span(call, sequence);
+  const RowItem item(call);
+  if (item.empty()) return;
+  const Span span(call, item.sequence());
   const int group = call.heads / call.kv_heads;
-  const int row_count = min(kRows, span.tokens * group - first_row);
-  const int keys = span.limit((first_row + row_count - 1) / group);
+  const int row_count = min(kRows, span.tokens * group - item.first_row());
+  const int limit = span.limit((item.first_row() + row_count - 1) / group);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       barrier_begin(shared.full_keys[i], 1);
@@ -275,10 +282,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   if (threadIdx.x >= kConsumers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    fetch_all<T, D>(call, k_map, v_map, shared, sequence, span.first_token, kv_head, keys);
+    fetch_all<T, D>(call, k_map, v_map, shared, item, span.first_token, item.keys(call, limit));
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    compute<T, D, Turns>(call, shared, span, first_row, row_count, kv_head, keys);
+    compute<T, D, Turns>(call, shared, span, item, row_count, limit);
   }
 #else
   __trap();  // compiled for a machine without these instructions: launch_attention_rows does not come here
