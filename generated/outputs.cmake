@@ -659,6 +659,7 @@ set(ROSE_EXAMPLE_OUTPUTS
   e4m3-table-example)
 set(ROSE_FAILS)
 set(ROSE_EXERCISES
+  history-td
   horizon-fit
   kahan
   lion-step
@@ -816,6 +817,8 @@ set(ROSE_FILES
   bench/train-qwen3-0.6b.cpp
   examples/e4m3-table-example.cpp
   examples/e4m3-table-example.out
+  exercises/history-td_solution.cpp
+  exercises/history-td_stub.cpp
   exercises/horizon-fit_solution.cpp
   exercises/horizon-fit_stub.cpp
   exercises/kahan_solution.cpp

@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "labs/evidence/values.h"
+#include "labs/rl/estimators.h"
 #include "labs/rl/examples.h"
 
 namespace rose::labs {

@@ -195,22 +195,29 @@ TEST(PolicyGradient, FiveFormsHaveOneMeanAndDifferentVariances) {
     const auto truth =
         differentiate(policy, [&](const Policy& p) { return objective(tree, p, gamma); });
     const std::vector<std::string> names = {"whole", "to-go", "q", "to-go-v", "advantage"};
-    for (std::size_t form = 0; form < names.size(); ++form) {
-      const Moments m = moments(tree, policy, [&](const Trajectory& path) {
+    const auto estimate = [&](std::size_t form, double bonus) {  // bonus: for the last step
+      return moments(tree, policy, [&](const Trajectory& path) {
         std::vector<double> g(policy.logits().size());
         const auto to_go = returns(path, gamma);
         for (std::size_t t = 0; t < to_go.size(); ++t) {
           const Decision& d = path.steps[t];
-          const double q = x.q[d.situation * 3 + d.action], v = x.v[d.situation];
-          const double discount = std::pow(gamma, t);
-          const std::array credit = {to_go[0], discount * to_go[t], discount * q,
-                                     discount * (to_go[t] - v), discount * (q - v)};
+          const double q = x.q[d.situation * 3 + d.action] + bonus, v = x.v[d.situation] + bonus;
+          const double discount = std::pow(gamma, t), rest = to_go[t] + bonus;
+          const std::array credit = {to_go[0] + bonus, discount * rest, discount * q,
+                                     discount * (rest - v), discount * (q - v)};
           policy.add_score(d, credit[form], g);
         }
         return g;
       });
+    };
+    for (std::size_t form = 0; form < names.size(); ++form) {
+      const Moments m = estimate(form, 0);
       for (std::size_t i = 0; i < truth.size(); ++i) ASSERT_NEAR(m.mean[i], truth[i], 1e-9);
-      if (gamma == 1) write_value("rl-policy-gradient", names[form], m.variance);
+      if (gamma < 1) continue;
+      write_value("rl-policy-gradient", names[form], m.variance);
+      const Moments shifted = estimate(form, 0.5);
+      for (std::size_t i = 0; i < truth.size(); ++i) ASSERT_NEAR(shifted.mean[i], truth[i], 1e-9);
+      EXPECT_EQ(std::fabs(shifted.variance - m.variance) < 1e-9, form >= 3) << names[form];
     }
   }
 }

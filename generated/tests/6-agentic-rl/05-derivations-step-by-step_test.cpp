@@ -353,6 +353,42 @@ TEST(Gae, TradesBiasForVariance) {
   }
 }
 
+// What the best critic can explain, decision by decision.
+TEST(Critic, CannotExplainWhatIsNotSettled) {
+  const Tree tree = enumerate(broken_service(4));
+  core::Rng rng(8);
+  Policy policy(tree);
+  policy.randomise(rng, 0.7);
+  const Values x = values(tree, policy, 1);
+  const auto explained = [&](std::size_t t, double factor, double offset) {
+    double mass = 0, g = 0, gg = 0, e = 0, ee = 0;
+    for (const Trajectory& path : tree.trajectories) {
+      if (path.steps.size() <= t) continue;
+      const double p = policy.probability(path), value = returns(path, 1)[t];
+      const double error = value - factor * x.v[path.steps[t].situation] - offset;
+      mass += p;
+      g += p * value;
+      gg += p * value * value;
+      e += p * error;
+      ee += p * error * error;
+    }
+    const double var_g = gg / mass - g * g / mass / mass, var_e = ee / mass - e * e / mass / mass;
+    return 1 - var_e / var_g;
+  };
+  double before = -1;
+  for (std::size_t t = 0; t < 4; ++t) {
+    const double best = explained(t, 1, 0);
+    EXPECT_GE(best, before - 1e-12);
+    EXPECT_EQ(std::fabs(best) < 1e-12, t == 0);
+    before = best;
+    EXPECT_NEAR(explained(t, 1, 0.3), best, 1e-12);  // a constant error does not show
+    if (t > 0) {
+      EXPECT_LT(explained(t, -1, 0), 0);  // worse than nothing does
+    }
+    write_value("rl-explained", "step-" + std::to_string(t), t == 0 ? 0 : best);
+  }
+}
+
 // The world's tokens are no steps.
 TEST(Turns, TheWorldsTokensAreNoSteps) {
   const std::array r = {0.0, 0.0, 0.0, 0.0, 0.0, 1.0};

@@ -181,6 +181,42 @@ TEST(Hacking, BestOfNIsThisFarAway) {
   EXPECT_NEAR((0.62 - 0.2) / 0.7, 0.6, 1e-12);
 }
 
+// No fixed price buys the mixture; a price that adapts hovers around it.
+TEST(Constraints, AreNotBoughtAtAFixedPrice) {
+  const std::array gain = {0.5, 0.8, 1.0}, harm = {0.0, 0.1, 0.5};
+  const auto best_at = [&](double price) {
+    std::size_t best = 0;
+    for (std::size_t a = 1; a < 3; ++a)
+      if (gain[a] - price * harm[a] > gain[best] - price * harm[best]) best = a;
+    return best;
+  };
+  EXPECT_EQ(best_at(0.2), 2u);
+  EXPECT_EQ(best_at(2.9), 1u);
+  EXPECT_EQ(best_at(3.1), 0u);
+  std::vector<double> z(3);
+  double price = 0, mean_price = 0, mean_harm = 0, mean_gain = 0, outside = 0;
+  const int warm = 5'000, steps = 200'000;
+  for (int step = 0; step < warm + steps; ++step) {
+    const auto p = softmax(z);
+    double j = 0, c = 0;
+    for (std::size_t a = 0; a < 3; ++a) j += p[a] * gain[a], c += p[a] * harm[a];
+    for (std::size_t a = 0; a < 3; ++a)
+      z[a] += 0.02 * (gain[a] - j - price * (harm[a] - c));  // the natural gradient
+    price = std::max(0.0, price + 0.05 * (c - 0.02));
+    if (step < warm) continue;
+    mean_price += price / steps;
+    mean_harm += c / steps;
+    mean_gain += j / steps;
+    outside += c > 0.02 ? 100.0 / steps : 0;
+  }
+  EXPECT_NEAR(mean_harm, 0.02, 0.002);
+  EXPECT_NEAR(mean_price, 3, 0.2);
+  write_value("rl-constraint", "price", mean_price);
+  write_value("rl-constraint", "harm", 100 * mean_harm);
+  write_value("rl-constraint", "gain", mean_gain);
+  write_value("rl-constraint", "outside", outside);
+}
+
 // The least standard error of each benchmark.
 TEST(Benchmarks, HaveALeastStandardError) {
   for (const int n : {2294, 1865, 1632, 1266, 1055, 812, 750, 500, 466, 369,

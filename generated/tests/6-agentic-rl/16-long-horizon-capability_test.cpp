@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "labs/evidence/values.h"
+#include "labs/rl/estimators.h"
 #include "labs/rl/examples.h"
 
 namespace rose::labs {
@@ -196,6 +197,45 @@ TEST(Agents, TheLongestPartDecides) {
   const double both_old = 0.30, weights = 0.34, harness = 0.33, both_new = 0.55;
   EXPECT_NEAR(both_new - weights - harness + both_old, 0.18, 1e-12);
   EXPECT_NEAR(((weights - both_old) + (both_new - harness)) / 2, 0.13, 1e-12);
+}
+
+// Advantages across a cut, bonuses that anneal, and the critical path.
+TEST(Objectives, SegmentsHelpersAndTheCriticalPath) {
+  const double lambda = 0.9;
+  const auto exact = [&](double third) {
+    return gae(std::array{0.0, 0.0, 0.0, 1.0}, std::array{0.5, 0.6, third, 0.8, 0.0}, 1, lambda);
+  };
+  auto approximate = gae(std::array{0.0, 1.0}, std::array{0.5, 0.6, 0.0}, 1, lambda);
+  for (double& a : approximate) a *= lambda * lambda;
+  EXPECT_NEAR(exact(0.7)[0], 0.4168, 1e-12);
+  EXPECT_NEAR(exact(0.7)[1], 0.352, 1e-12);
+  EXPECT_NEAR(exact(0.1)[1], 0.292, 1e-12);
+  EXPECT_NEAR(approximate[0], 0.3726, 1e-12);
+  EXPECT_NEAR(approximate[1], 0.324, 1e-12);
+  const auto whole = gae(std::array{0.0, 0.0, 0.0, 1.0}, std::array{0.5, 0.6, 0.7, 0.8, 0.0}, 1, 1);
+  EXPECT_NEAR(whole[0], gae(std::array{0.0, 1.0}, std::array{0.5, 0.6, 0.0}, 1, 1)[0], 1e-15);
+
+  const std::array outcome = {0.5, 0.4, 0.5}, helpers = {0.0, 1.0, 1.0}, finished = {0.0, 1.0, 0.0};
+  const auto best = [&](double first, double second) {
+    std::size_t b = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto reward = [&](std::size_t k) {
+        return outcome[k] + first * helpers[k] + second * finished[k];
+      };
+      if (reward(i) > reward(b)) b = i;
+    }
+    return b;
+  };
+  EXPECT_EQ(best(0, 0), 0u);      // alone
+  EXPECT_EQ(best(0.2, 0), 2u);    // idle helpers
+  EXPECT_EQ(best(0.2, 0.2), 1u);  // helpers that work
+
+  const auto critical = [](int own, std::span<const int> steps) {
+    return own + *std::max_element(steps.begin(), steps.end());
+  };
+  write_value("horizon-objectives", "alone", critical(0, std::array{30}));
+  write_value("horizon-objectives", "even", critical(2, std::array{10, 10, 10}));
+  write_value("horizon-objectives", "uneven", critical(2, std::array{20, 5, 5}));
 }
 
 }  // namespace

@@ -188,6 +188,37 @@ TEST(Families, DoWhatTheSecondProgramSays) {
   }
 }
 
+// A mask by probabilities, one bound with two names, and a smooth gate.
+TEST(MoreGates, FollowFromTheFormula) {
+  const auto stopped_by_ratio = [](double before, double after) { return after / before > 1.2; };
+  const auto stopped_by_mass = [](double before, double after) { return after - before > 0.1; };
+  EXPECT_TRUE(stopped_by_ratio(0.01, 0.03));
+  EXPECT_FALSE(stopped_by_mass(0.01, 0.03));
+  EXPECT_TRUE(stopped_by_ratio(0.60, 0.74));
+  EXPECT_TRUE(stopped_by_mass(0.60, 0.74));
+
+  const double delta = 4, a = -0.7;
+  for (double r = 0.01; r < 9; r += 0.01) {
+    const double two_sided = std::min(std::min(r, delta) * a, std::clamp(r, 0.8, 1.2) * a);
+    EXPECT_NEAR(two_sided, std::max(clipped(r, a, 0.2, 0.2), delta * a), 1e-12);
+  }
+
+  const auto gate = [](double w, double k, double lambda) {
+    return std::pow(w, k) * std::exp(lambda * (1 - w));
+  };
+  EXPECT_EQ(gate(1, 2, 3), 1);
+  for (double w = 0.01; w < 5; w += 0.01) {
+    EXPECT_LE(gate(w, 2, 3), gate(2.0 / 3, 2, 3) + 1e-12);
+    EXPECT_LE(gate(w, 3, 2), gate(1.5, 3, 2) + 1e-12);
+  }
+  EXPECT_NEAR(gate(2.0 / 3, 2, 3), 4.0 / 9 * std::exp(1), 1e-12);
+
+  // Clip, then average; or average, then clip: log-ratios 1.0 and -0.9, bound 0.4.
+  const double before = (std::min(1.0, 0.4) + -0.9) / 2, after = std::min((1.0 - 0.9) / 2, 0.4);
+  EXPECT_NEAR(before, -0.25, 1e-12);
+  EXPECT_NEAR(after, 0.05, 1e-12);
+}
+
 // One parameter, three gates.
 TEST(Cispo, OneParameterThreeGates) {
   for (const double r : {0.5, 1.0, 3.0}) {

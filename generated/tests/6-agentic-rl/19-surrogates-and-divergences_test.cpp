@@ -305,6 +305,9 @@ TEST(Entropy, FallsByACovariance) {
     }
     EXPECT_NEAR(entropy(softmax(z)) - entropy(p), -covariance, 1e-11);
   }
+  const std::vector<double> wordings(8, 1.0 / 8), plans(2, 0.5);
+  write_value("rl-entropy", "wordings", entropy(wordings) / std::log(2));
+  write_value("rl-entropy", "plans", entropy(plans) / std::log(2));
 }
 
 // Divergence grows with the square of the lag, and admission bounds the lag.

@@ -139,6 +139,61 @@ TEST(Preferences, CertaintyDoesNotStop) {
   write_value("ratio-displacement", "smooth", smooth);
 }
 
+// What each loss does to the preferred answer.
+double log_sigmoid(double x) {
+  return -std::log1p(std::exp(-x));
+}
+
+TEST(Preferences, LossesDifferInWhatTheyDoToAFallenWinner) {
+  using Loss = std::function<double(double w, double l)>;  // of the two log-ratios
+  const double beta = 0.1, tau = 0.1, noise = 0.1;
+  const auto mean = [](double ratio) { return (-20 + ratio) / 20; };
+  const auto odds = [](double m) { return m - std::log1p(-std::exp(m)); };
+  const auto margin = [&](double w, double l) { return beta * (w - l); };
+  const std::map<std::string, Loss> losses = {
+      {"dpo", [&](double w, double l) { return -log_sigmoid(margin(w, l)); }},
+      {"hinge", [&](double w, double l) { return std::max(0.0, 1 - margin(w, l)); }},
+      {"ipo", [&](double w, double l) { return std::pow(w - l - 1 / (2 * tau), 2); }},
+      {"smoothed",
+       [&](double w, double l) {
+         return -(1 - noise) * log_sigmoid(margin(w, l)) - noise * log_sigmoid(-margin(w, l));
+       }},
+      {"robust",
+       [&](double w, double l) {
+         return (-(1 - noise) * log_sigmoid(margin(w, l)) + noise * log_sigmoid(-margin(w, l))) /
+                (1 - 2 * noise);
+       }},
+      {"kto", [&](double w, double) { return 1 - logistic(beta * w); }},
+      {"apo-zero", [&](double w, double l) { return 1 - logistic(beta * w) + logistic(beta * l); }},
+      {"apo-down",
+       [&](double w, double l) { return logistic(beta * w) + 1 - logistic(margin(w, l)); }},
+      {"simpo",
+       [&](double w, double l) { return -log_sigmoid(2.5 * (mean(w) - mean(l)) - 1.375); }},
+      {"orpo",
+       [&](double w, double l) {
+         return -mean(w) - 0.1 * log_sigmoid(odds(mean(w)) - odds(mean(l)));
+       }},
+  };
+  const std::map<std::string, std::array<double, 2>> states = {
+      {"start", {0, 0}}, {"apart", {10, -10}}, {"fallen", {-30, -100}}};
+  for (const auto& [name, loss] : losses) {
+    for (const auto& [state, r] : states) {
+      const double h = 1e-4, slope = (loss(r[0] + h, r[1]) - loss(r[0] - h, r[1])) / (2 * h);
+      write_value("ratio-losses", name + "-" + state, 0.0 - slope);
+      const double h_now = beta * (r[0] - r[1]);
+      if (name == "dpo") {
+        EXPECT_NEAR(-slope, beta * logistic(-h_now), 1e-9);
+      }
+      if (name == "ipo") {
+        EXPECT_NEAR(-slope, 2 * (1 / (2 * tau) - r[0] + r[1]), 1e-6);
+      }
+      if (name == "kto") {
+        EXPECT_NEAR(-slope, beta * logistic(beta * r[0]) * logistic(-beta * r[0]), 1e-9);
+      }
+    }
+  }
+}
+
 // The running sum is a soft value, for any two models.
 TEST(Implicit, RunningSumsAreSoftValues) {
   const Process writing{{1.0}, 3, 4, [](std::size_t, std::size_t a) {
