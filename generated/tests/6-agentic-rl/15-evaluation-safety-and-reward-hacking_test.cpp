@@ -129,6 +129,21 @@ TEST(Differences, AgreeWithTheHand) {
   write_value("rl-differences", "clustered", 100 * clustered_error(x, task));
   EXPECT_GT(clustered_error(x, task), 2 * naive.standard_error());
 
+  std::vector<double> difference;  // 60 tasks, two agents, the second better by 0.1 on average
+  for (int t = 0; t < 60; ++t) {
+    const double easy = rng.uniform();
+    difference.push_back((rng.uniform() < std::min(1.0, easy + 0.1) ? 1.0 : 0.0) -
+                         (rng.uniform() < easy ? 1.0 : 0.0));
+  }
+  Running formula, resampled;
+  for (const double d : difference) formula.add(d);
+  for (int trial = 0; trial < 4'000; ++trial) {
+    double mean = 0;
+    for (int t = 0; t < 60; ++t) mean += difference[rng.below(60)] / 60;
+    resampled.add(mean);
+  }
+  EXPECT_NEAR(std::sqrt(resampled.variance()) / formula.standard_error(), 1, 0.06);
+
   Running winner;  // the largest of twenty
   for (int trial = 0; trial < 20'000; ++trial) {
     double best = -1e9;
