@@ -154,6 +154,28 @@ TEST(Differences, AgreeWithTheHand) {
   write_value("rl-differences", "curse", 100 * 1.87 * std::sqrt(0.25 / 200));
 }
 
+// What a grader asks for, and two accuracies of one answer.
+TEST(Claims, AGraderDecidesWhoStaysSilent) {
+  for (const int w : {0, 1, 3}) {
+    const int cells = 100'000;
+    double answered = 0, wrong = 0, earned = 0, always = 0;
+    for (int i = 0; i < cells; ++i) {
+      const double p = (i + 0.5) / cells, worth = p - (1 - p) * w;
+      always += worth / cells;
+      if (worth <= 0) continue;
+      answered += 1.0 / cells;
+      wrong += (1 - p) / cells;
+      earned += worth / cells;
+    }
+    EXPECT_GE(earned, always);
+    EXPECT_NEAR(answered, 1.0 / (1 + w), 1e-4);
+    EXPECT_NEAR(wrong / answered, 0.5 / (1 + w), 1e-4);
+    write_value("rl-claims", "coverage-" + std::to_string(w), 100 * answered);
+    write_value("rl-claims", "risk-" + std::to_string(w), 100 * wrong / answered);
+  }
+  EXPECT_NEAR(std::pow(0.9, 5), 0.59, 0.001);
+}
+
 // The true reward rises, then falls, while the proxy only rises.
 TEST(Hacking, TrueRewardRisesThenFalls) {
   const std::array proxy = {0.2, 0.6, 1.0}, truth = {0.2, 0.6, 0.0};
