@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -36,6 +37,13 @@ std::vector<std::int64_t> graph_sizes(std::int64_t sequences) {
   for (std::int64_t n = 1; n < std::min(step, sequences); n *= 2) sizes.push_back(n);
   for (std::int64_t n = step; n < sequences; n += step) sizes.push_back(n);
   if (sequences > 0) sizes.push_back(sequences);
+  return sizes;
+}
+
+std::vector<std::int64_t> short_sizes(std::int64_t tokens) {
+  constexpr std::int64_t least = 16, most = 256;
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t n = least; n <= std::min(most, tokens); n *= 2) sizes.push_back(n);
   return sizes;
 }
 
@@ -195,6 +203,8 @@ class GpuRunner final : public Runner {
     stride_ = (limits_.positions + limits_.page_size - 1) / limits_.page_size;
     sizes_ = graph_sizes(limits_.sequences);
     kinds_ = graph_splits(limits_.positions);
+    if (options_.graphs) short_sizes_ = short_sizes(limits_.tokens);
+    short_choices_ = std::min(kShortChoices, limits_.rows);
     const std::int64_t group = config_.heads / config_.kv_heads;
     constexpr std::int64_t few = 64;  // query rows that attention splits
     if (group > few || !options_.graphs) sizes_.clear();
@@ -211,11 +221,12 @@ class GpuRunner final : public Runner {
     words_bytes_ = least_words;  // for batches of prompts
     attention_bytes_ = 2 * least_words;
     for (const std::int64_t splits : kinds_) reserve_plan(limits_.sequences, splits);
-    attention_bytes_ = std::max(attention_bytes_, short_prompt_bytes());
+    reserve_short_plans();
     input_bytes_ = layout(limits_.tokens, limits_.rows).bytes;
     const auto row = static_cast<std::int64_t>(sizeof(float)) * limits_.rows;
-    const auto graphs =
-        static_cast<std::int64_t>(sizes_.size() * kinds_.size()) * (options_.max_loras > 0 ? 2 : 1);
+    const auto graphs = static_cast<std::int64_t>(sizes_.size() * kinds_.size()) *
+                            (options_.max_loras > 0 ? 2 : 1) +
+                        static_cast<std::int64_t>(short_sizes_.size() * kinds_.size());
     constexpr std::int64_t graph_bytes = std::int64_t{3} << 19;  // of one recording, as measured
     const auto signed_size = [](std::size_t n) { return static_cast<std::int64_t>(n); };
     const gpu::DeviceMemory device = gpu::device_memory();
@@ -314,7 +325,7 @@ class GpuRunner final : public Runner {
       recording->graph.launch(stream_.get());
       send_adjustments(slot, step);
       choose_tokens(slot, layout(recording->size, recording->size));
-    } else if (tokens > 0) {
+    } else if (tokens > 0 && !launch_short(slot, step, lengths)) {
       launch_kernels(slot, step, lengths);
     }
     slot.done.record(stream_.get());
@@ -565,16 +576,6 @@ class GpuRunner final : public Runner {
         {.least_splits = items * splits, .least_merges = splits > 1 ? items : 0});
   }
 
-  /// Partial sums of a short piece of prompt behind a long past, divided.
-  std::size_t short_prompt_bytes() const {
-    constexpr std::int64_t tokens = 256, most = 8192;
-    const std::vector<std::int32_t> offsets{0, tokens},
-        keys{static_cast<std::int32_t>(std::min(limits_.positions, most))};
-    return gpu::plan_attention(model::attention_shape(config_), offsets, keys,
-                               {.path = gpu::AttentionPath::rows, .divide_below = 1 << 20})
-        .workspace_bytes();
-  }
-
   const std::byte* device_input(const InputLayout& at) const {
     return input_.as<std::byte>() + input_bytes_ - at.bytes;
   }
@@ -687,8 +688,10 @@ class GpuRunner final : public Runner {
         }
       }
     }
+    record_short_steps();
     const std::size_t after = gpu::device_memory().free;
-    core::log(core::LogLevel::info, "{} recorded steps take {} MiB", recordings_.size(),
+    core::log(core::LogLevel::info, "{} recorded steps take {} MiB",
+              recordings_.size() + short_recordings_.size(),
               (before - std::min(before, after)) >> 20);
   }
 
@@ -704,12 +707,90 @@ class GpuRunner final : public Runner {
       const auto own = static_cast<std::int32_t>(i);
       if (step.row_offsets[i + 1] != own + 1 || step.logit_tokens[i] != own) return nullptr;
     }
-    const std::int64_t longest = *std::ranges::max_element(lengths);
-    const std::int64_t splits =
-        (longest + kernels::numerics::key_split - 1) / kernels::numerics::key_split;
-    const auto found = recordings_.find({bucket_of(sizes_, static_cast<std::int64_t>(sequences)),
-                                         bucket_of(kinds_, splits), has_adapters(step)});
+    const auto found =
+        recordings_.find({bucket_of(sizes_, static_cast<std::int64_t>(sequences)),
+                          bucket_of(kinds_, splits_of(lengths)), has_adapters(step)});
     return found == recordings_.end() ? nullptr : &found->second;
+  }
+
+  /// Of the longest past.
+  static std::int64_t splits_of(std::span<const std::int32_t> lengths) {
+    const std::int64_t longest = *std::ranges::max_element(lengths);
+    return (longest + kernels::numerics::key_split - 1) / kernels::numerics::key_split;
+  }
+
+  // Record steps over short pieces of prompts.
+  static constexpr std::int64_t kShortSequences = 4, kShortChoices = 8;
+  static constexpr std::array<std::int32_t, 1> kNoOffsets{0};
+
+  /// Sequences are filled up with empty ones, and tokens with a last sequence that has no past. Absent: the lists are too short.
+  std::optional<gpu::AttentionPlan> short_plan(std::span<const std::int32_t> row_offsets,
+                                               std::span<const std::int32_t> lengths,
+                                               std::int64_t size, std::int64_t splits) const {
+    constexpr std::int64_t item_rows = 128, part_rows = 16, more = 3, always = 1 << 20;
+    const std::int64_t rows = size * config_.heads / config_.kv_heads;
+    const std::int64_t items =
+        config_.kv_heads * ((rows + item_rows - 1) / item_rows + more) * splits;
+    const std::int64_t merges =
+        config_.kv_heads * ((rows + part_rows - 1) / part_rows + kShortSequences);
+    std::vector<std::int32_t> offsets(row_offsets.begin(), row_offsets.end()),
+        keys(lengths.begin(), lengths.end());
+    offsets.resize(kShortSequences + 1, offsets.back());
+    offsets.push_back(static_cast<std::int32_t>(size));
+    keys.resize(kShortSequences + 1, 0);
+    gpu::AttentionPlan plan = gpu::plan_attention(model::attention_shape(config_), offsets, keys,
+                                                  {.path = gpu::AttentionPath::rows,
+                                                   .divide_below = always,
+                                                   .least_rows = items,
+                                                   .least_merges = splits > 1 ? merges : 0});
+    if (plan.rows > items || plan.merges > merges) return std::nullopt;
+    return plan;
+  }
+
+  // Record them, and play what fits.
+  void reserve_short_plans() {
+    for (const std::int64_t size : short_sizes_) {
+      for (const std::int64_t splits : kinds_) {
+        const auto plan = short_plan(kNoOffsets, {}, size, splits);
+        attention_bytes_ = std::max(attention_bytes_, plan->workspace_bytes());
+        words_bytes_ = std::max(words_bytes_, plan->plan_bytes());
+      }
+    }
+  }
+
+  void record_short_steps() {
+    const StepInput nothing{};
+    if (!short_sizes_.empty()) workspace_->plan_head(short_choices_);
+    for (const std::int64_t size : short_sizes_) {
+      workspace_->plan(size);
+      for (const std::int64_t splits : kinds_) {
+        const auto plan = short_plan(kNoOffsets, {}, size, splits);
+        const auto enqueue = [&] { pass(size, short_choices_, *plan, {}); };
+        fill_input(slots_[0], nothing, size, short_choices_, *plan);
+        enqueue();
+        gpu::synchronize(stream_.get());
+        short_recordings_[{size, splits}] = gpu::Graph::capture(stream_.get(), enqueue);
+      }
+    }
+  }
+
+  /// False: no recording plays this step.
+  bool launch_short(Slot& slot, const StepInput& step, std::span<const std::int32_t> lengths) {
+    if (lengths.size() > kShortSequences || slot.choices > short_choices_ || has_adapters(step) ||
+        !step.hidden_tokens.empty()) {
+      return false;
+    }
+    const std::int64_t size = bucket_of(short_sizes_, static_cast<std::int64_t>(step.ids.size()));
+    const std::int64_t splits = bucket_of(kinds_, splits_of(lengths));
+    const auto found = short_recordings_.find({size, splits});
+    if (found == short_recordings_.end()) return false;
+    const auto plan = short_plan(step.row_offsets, lengths, size, splits);
+    if (!plan) return false;
+    fill_input(slot, step, size, short_choices_, *plan);
+    found->second.launch(stream_.get());
+    send_adjustments(slot, step);
+    choose_tokens(slot, layout(size, short_choices_));
+    return true;
   }
 
   // Choose tokens, and what is asked about them.
@@ -856,7 +937,8 @@ class GpuRunner final : public Runner {
   std::string name_;
   std::int64_t stride_ = 0;  // of the device's page table
   int processors_ = 0;       // multiprocessors
-  std::vector<std::int64_t> sizes_, kinds_;
+  std::vector<std::int64_t> sizes_, kinds_, short_sizes_;
+  std::int64_t short_choices_ = 0;
   std::size_t input_bytes_ = 0, words_bytes_ = 0, attention_bytes_ = 0;
 
   gpu::OwnedStream stream_;
@@ -868,6 +950,7 @@ class GpuRunner final : public Runner {
   kernels::KvView view_;
   std::array<Slot, 2> slots_;
   std::map<RecordingKey, Recording> recordings_;
+  std::map<std::pair<std::int64_t, std::int64_t>, gpu::Graph> short_recordings_;  // size, splits
   std::int64_t launches_ = 0, in_flight_ = 0;
 
   std::vector<std::int32_t> sent_;  // what the device's page table holds

@@ -34,6 +34,8 @@ std::unique_ptr<Runner> make_gpu_runner(std::shared_ptr<const model::WeightSet> 
 
 /// The sizes of decoding steps that are recorded: 1, 2, 4, 8, 16, 24, … up to `sequences`.
 std::vector<std::int64_t> graph_sizes(std::int64_t sequences);
+/// The numbers of tokens for which steps over short pieces of prompts are recorded: 16, 32, … 256, if a step may have so many.
+std::vector<std::int64_t> short_sizes(std::int64_t tokens);
 /// The most splits of a past that a recording allows for: 1, 4, 16, as far as sequences can be long.
 std::vector<std::int64_t> graph_splits(std::int64_t positions);
 /// The first of the ascending sizes that holds n; -1: none.

@@ -61,6 +61,9 @@ TEST(GpuGraphs, SizesAndKinds) {
   EXPECT_EQ(graph_splits(2048), (Sizes{1, 4}));
   EXPECT_EQ(graph_splits(3000), (Sizes{1, 4, 6}));
   EXPECT_EQ(graph_splits(40960), (Sizes{1, 4, 16}));
+  EXPECT_EQ(short_sizes(8192), (Sizes{16, 32, 64, 128, 256}));
+  EXPECT_EQ(short_sizes(100), (Sizes{16, 32, 64}));
+  EXPECT_EQ(short_sizes(8), Sizes{});
   const Sizes sizes = graph_sizes(20);
   EXPECT_EQ(bucket_of(sizes, 1), 1);
   EXPECT_EQ(bucket_of(sizes, 9), 16);
@@ -192,6 +195,11 @@ TEST_F(GpuRunnerTest, GraphsAndOverlapChangeNoBit) {
   EXPECT_EQ(play(*recorded, 0, 6, steps, true), plain);
   for (std::size_t s = 0; s < 6; ++s) {
     EXPECT_EQ(play(*recorded, s, 1, steps, true).front(), plain[s]) << s;
+  }
+  // Two to four short pieces of prompts together are played from a recording too.
+  for (std::size_t many = 2; many <= 4; ++many) {
+    const std::vector<Said> some = play(*recorded, 2, many, steps, true);
+    for (std::size_t i = 0; i < many; ++i) EXPECT_EQ(some[i], plain[2 + i]) << many << ' ' << i;
   }
   for (const std::int32_t token : plain[3].tokens) EXPECT_NE(token % 32, 31);
 }
