@@ -44,7 +44,7 @@ struct Backward {
     gradients = run(0);
   }
 
-  Gradients run(std::int64_t gap, bool warpgroup = true) const {
+  Gradients run(std::int64_t gap, bool warpgroup = true, bool pairs = false) const {
     const std::int64_t tokens = offsets.back(), width = h.heads * h.head_dim,
                        key_width = h.kv_heads * h.head_dim;
     const auto spread = [&](const Bits& bits, std::int64_t cols) {
@@ -64,6 +64,7 @@ struct Backward {
     for (Buffer& b : to) b.poison();
     AttentionBackwardPlan plan = plan_attention_backward(h.shape(), offsets);
     plan.warpgroup = warpgroup;
+    plan.pairs = pairs;
     Buffer workspace(plan.workspace_bytes());
     workspace.poison();
     upload(plan, workspace.workspace(), {});
@@ -223,6 +224,10 @@ TEST_F(GpuAttentionBackward, IsNearDoublePrecisionAndRepeatsItsBits) {
         EXPECT_TRUE(again.dq == b.gradients.dq && again.dk == b.gradients.dk &&
                     again.dv == b.gradients.dv)
             << "with gaps between rows";
+        const Gradients paired = b.run(0, true, true);
+        EXPECT_TRUE(paired.dq == b.gradients.dq && paired.dk == b.gradients.dk &&
+                    paired.dv == b.gradients.dv)
+            << "by two warpgroups, heads of " << h.head_dim << ", first length " << lengths[0];
         const Gradients portable = b.run(0, false);
         EXPECT_TRUE(portable.dq == b.gradients.dq && portable.dk == b.gradients.dk &&
                     portable.dv == b.gradients.dv)

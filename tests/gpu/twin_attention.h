@@ -137,6 +137,7 @@ inline void twin_attention_backward(Fuzz& fuzz) {
   const AttentionPlan forward = plan_attention(a.shape(), a.offsets);
   AttentionBackwardPlan plan = plan_attention_backward(a.shape(), a.offsets);
   plan.warpgroup = fuzz.coin();
+  plan.pairs = fuzz.coin();
   Buffer forward_memory(forward.workspace_bytes()), memory(plan.workspace_bytes());
   forward_memory.poison();
   memory.poison();

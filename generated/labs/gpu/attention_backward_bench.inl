@@ -86,7 +86,7 @@ struct AttentionBackwardBench {
 // The bench of the backward pass.
 inline int attention_backward_bench(int argc, char** argv, std::int64_t batch, std::int64_t length,
                                     std::int64_t heads, std::int64_t head_dim) {
-  const AttentionBackwardBench bench{{batch, length, heads, heads, head_dim}};
+  AttentionBackwardBench bench{{batch, length, heads, heads, head_dim}};
   AttentionForward(bench.b, {})({});
   gpu::upload(bench.plan, bench.workspace.workspace(), {});
   bench({});
@@ -96,15 +96,26 @@ inline int attention_backward_bench(int argc, char** argv, std::int64_t batch, s
   const auto first = bench.dk.values<std::uint16_t>();
   bench({});
   gpu::synchronize({});
-  const bool repeats = first == bench.dk.values<std::uint16_t>();
+  bool repeats = first == bench.dk.values<std::uint16_t>();
+  const auto query_bits = bench.dq.values<std::uint16_t>(),
+             value_bits = bench.dv.values<std::uint16_t>();
   constexpr double five_to_two = 2.5;  // five products where the forward pass has two
   const double tera = five_to_two * bench.b.operations() / 1e6;
   const gpu::Launch launch = [&](int, gpu::Stream stream) { bench(stream); };
   const auto rate = [&] {
     return tera / gpu::time_launches(launch, {.samples = 5, .warmup = 1}).median_us;
   };
-  std::fprintf(stderr, "backward d%lld x %lld: %.1f TFLOP/s, error of dq %.1e, %s\n",
-               static_cast<long long>(head_dim), static_cast<long long>(length), rate(), error,
+  // The other way of dividing the work: the same bits, at another rate.
+  bench.plan.pairs = !bench.plan.pairs;
+  const double other = rate();
+  repeats = repeats && first == bench.dk.values<std::uint16_t>() &&
+            query_bits == bench.dq.values<std::uint16_t>() &&
+            value_bits == bench.dv.values<std::uint16_t>();
+  bench.plan.pairs = !bench.plan.pairs;
+  std::fprintf(stderr,
+               "backward d%lld x %lld: %.1f TFLOP/s, with pairs %s %.1f; error of dq %.1e, %s\n",
+               static_cast<long long>(head_dim), static_cast<long long>(length), rate(),
+               bench.plan.pairs ? "off" : "on", other, error,
                repeats ? "repeats its bits" : "DOES NOT REPEAT ITS BITS");
   const boost::json::object extra{
       {"correct",
@@ -118,6 +129,8 @@ inline int attention_backward_bench(int argc, char** argv, std::int64_t batch, s
                       std::to_string(heads) + " heads of " + std::to_string(head_dim) +
                       ", causal, bf16, deterministic"},
         {"operations", "10 length^2 head_dim per head, halved: causal"},
+        {"pairs", bench.plan.pairs},
+        {"other_rate", other},
         {"relative_error_dq", error},
         {"device", gpu::device_info().name},
         {"sm_mhz", gpu::read_clocks().sm_mhz}}}};

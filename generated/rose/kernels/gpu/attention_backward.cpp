@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kItemWords = 4;  // of a work item
 constexpr std::int64_t kBlock = 64;     // rows of a block
+constexpr std::int64_t kPair = 2 * kBlock;
 constexpr std::int64_t kSectionBytes =
     24 << 20;  // what blocks that run together read, and the L2 keeps
 
@@ -61,7 +62,7 @@ AttentionBackwardPlan plan_attention_backward(const AttentionShape& shape,
   plan.sequences = static_cast<std::int64_t>(row_offsets.size()) - 1;
   plan.words.assign(row_offsets.begin(), row_offsets.end());
   while (plan.words.size() % kItemWords != 0) plan.words.push_back(0);
-  std::vector<Item> keys, queries;
+  std::vector<Item> keys, queries, key_pairs, query_pairs;
   Sections key_sections, query_sections;
   const std::int64_t group = shape.heads / shape.kv_heads;
   for (std::size_t s = 0; s + 1 < row_offsets.size(); ++s) {
@@ -75,11 +76,13 @@ AttentionBackwardPlan plan_attention_backward(const AttentionShape& shape,
         Item item{section, first + kBlock, static_cast<std::int32_t>(s),
                   static_cast<std::int32_t>(first), static_cast<std::int32_t>(head)};
         queries.push_back(item);
+        if (first % kPair == 0) query_pairs.push_back(item);
         if (!leads) continue;
         item.section = key_section;
         item.cost = tokens - first;
         item.head = static_cast<std::int32_t>(head / group);
         keys.push_back(item);
+        if (first % kPair == 0) key_pairs.push_back(item);
       }
     }
   }
@@ -87,6 +90,10 @@ AttentionBackwardPlan plan_attention_backward(const AttentionShape& shape,
   plan.query_blocks = static_cast<std::int64_t>(queries.size());
   plan.key_items = append(plan.words, keys);
   plan.query_items = append(plan.words, queries);
+  plan.key_pair_blocks = static_cast<std::int64_t>(key_pairs.size());
+  plan.query_pair_blocks = static_cast<std::int64_t>(query_pairs.size());
+  plan.key_pair_items = append(plan.words, key_pairs);
+  plan.query_pair_items = append(plan.words, query_pairs);
   return plan;
 }
 
@@ -150,6 +157,11 @@ AttentionBackwardCall describe(const AttentionBackwardPlan& plan, const Attentio
   call.factor = attention_arguments::base_2_factor(plan.shape.scale);
   call.dtype = saved.q.dtype;
   call.warpgroup = plan.warpgroup;
+  call.pairs = plan.pairs;
+  call.key_pairs = call.row_offsets + plan.key_pair_items;
+  call.query_pairs = call.row_offsets + plan.query_pair_items;
+  call.key_pair_blocks = plan.key_pair_blocks;
+  call.query_pair_blocks = plan.query_pair_blocks;
   return call;
 }
 

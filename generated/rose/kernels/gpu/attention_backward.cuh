@@ -24,9 +24,12 @@ struct AttentionBackwardCall {
                      *query_items = nullptr;  // sequence, first row, head, unused
   std::int64_t key_blocks = 0, query_blocks = 0, tokens = 0;
   int heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0.0f, factor = 0.0f;  // factor: scale * log2(e)
-  DType dtype = DType::bf16;          // bf16, f16 or f32
-  bool warpgroup = true;              // may use wgmma
+  float scale = 0.0f, factor = 0.0f;                                // factor: scale * log2(e)
+  DType dtype = DType::bf16;                                        // bf16, f16 or f32
+  bool warpgroup = true;                                            // may use wgmma
+  bool pairs = false;                                               // two warpgroups to a block
+  const std::int32_t *key_pairs = nullptr, *query_pairs = nullptr;  // items of 128 rows
+  std::int64_t key_pair_blocks = 0, query_pair_blocks = 0;
 };
 
 /// The gradients of keys, values and queries, on Hopper; or says that it cannot. delta must be there.

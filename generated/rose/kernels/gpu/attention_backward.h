@@ -17,9 +17,12 @@ struct AttentionBackwardPlan {
   AttentionShape shape;
   std::int64_t tokens = 0, sequences = 0;
   bool warpgroup = true;            ///< may use wgmma where the device has it (same bits)
+  bool pairs = false;               ///< there, two warpgroups share what a block walks (same bits)
   std::vector<std::int32_t> words;  ///< what the kernels read, in one upload
-  std::int64_t key_blocks = 0, query_blocks = 0;  ///< work items
-  std::int64_t key_items = 0, query_items = 0;    ///< where in words
+  std::int64_t key_blocks = 0, query_blocks = 0;            ///< work items
+  std::int64_t key_items = 0, query_items = 0;              ///< where in words
+  std::int64_t key_pair_blocks = 0, query_pair_blocks = 0;  ///< items of twice the rows
+  std::int64_t key_pair_items = 0, query_pair_items = 0;
 
   std::size_t plan_bytes() const;
   std::size_t workspace_bytes() const;  ///< the plan, and one number per token and head
