@@ -63,6 +63,8 @@ TEST(HistoryTd, LearnsFromTheNextGuess) {
   EXPECT_NEAR(v[4], 0.595, 1e-12);
   EXPECT_NEAR(v[3], 0.505, 1e-12);  // now the news has moved one place back
   EXPECT_NEAR(v[2], 0.5, 1e-12);
+  learn(v, {2, 3, 4}, true, 0.1);
+  EXPECT_GT(v[2], 0.5);  // the third walk reaches the middle
   // Three walks, again and again with a falling rate: the guesses become consistent.
   v.fill(0.5);
   for (int sweep = 0; sweep < 40'000; ++sweep) {

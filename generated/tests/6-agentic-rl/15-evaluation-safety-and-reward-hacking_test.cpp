@@ -174,6 +174,9 @@ TEST(Claims, AGraderDecidesWhoStaysSilent) {
     write_value("rl-claims", "risk-" + std::to_string(w), 100 * wrong / answered);
   }
   EXPECT_NEAR(std::pow(0.9, 5), 0.59, 0.001);
+  const double third = 1.0 / 3, threshold = third / (1 + third);
+  EXPECT_NEAR(1 - threshold, 0.75, 1e-12);          // answered at a price of a third
+  EXPECT_NEAR(1 - (threshold - 0.1), 0.85, 1e-12);  // and when overconfident by 0.1
 }
 
 // The true reward rises, then falls, while the proxy only rises.
@@ -230,6 +233,10 @@ TEST(Constraints, AreNotBoughtAtAFixedPrice) {
   EXPECT_EQ(best_at(0.2), 2u);
   EXPECT_EQ(best_at(2.9), 1u);
   EXPECT_EQ(best_at(3.1), 0u);
+  // With a limit of 0.2: reckless in a quarter, quick in the rest, and a tie at a price of 0.5.
+  EXPECT_NEAR(0.25 * harm[2] + 0.75 * harm[1], 0.2, 1e-12);
+  EXPECT_NEAR(0.25 * gain[2] + 0.75 * gain[1], 0.85, 1e-12);
+  EXPECT_NEAR(gain[2] - 0.5 * harm[2], gain[1] - 0.5 * harm[1], 1e-12);
   std::vector<double> z(3);
   double price = 0, mean_price = 0, mean_harm = 0, mean_gain = 0, outside = 0;
   const int warm = 5'000, steps = 200'000;

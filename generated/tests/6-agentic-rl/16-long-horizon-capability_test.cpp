@@ -226,9 +226,10 @@ TEST(Objectives, SegmentsHelpersAndTheCriticalPath) {
     }
     return b;
   };
-  EXPECT_EQ(best(0, 0), 0u);      // alone
-  EXPECT_EQ(best(0.2, 0), 2u);    // idle helpers
-  EXPECT_EQ(best(0.2, 0.2), 1u);  // helpers that work
+  EXPECT_EQ(best(0, 0), 0u);                              // alone
+  EXPECT_EQ(best(0.2, 0), 2u);                            // idle helpers
+  EXPECT_EQ(best(0.2, 0.2), 1u);                          // helpers that work
+  EXPECT_NEAR(outcome[1] + 0.2 + 0.2 - 0.2, 0.6, 1e-12);  // what idle ones would have to reach
 
   const auto critical = [](int own, std::span<const int> steps) {
     return own + *std::max_element(steps.begin(), steps.end());

@@ -196,6 +196,8 @@ TEST(MoreGates, FollowFromTheFormula) {
   EXPECT_FALSE(stopped_by_mass(0.01, 0.03));
   EXPECT_TRUE(stopped_by_ratio(0.60, 0.74));
   EXPECT_TRUE(stopped_by_mass(0.60, 0.74));
+  EXPECT_GT(0.78 / 0.90, 1 - 0.2);  // falling from 0.90 to 0.78: the ratio is inside the clip
+  EXPECT_GT(0.90 - 0.78, 0.1);      // and the mass is not
 
   const double delta = 4, a = -0.7;
   for (double r = 0.01; r < 9; r += 0.01) {
