@@ -338,6 +338,7 @@ set(ROSE_OUTPUTS
   rose/kernels/weighted_cross_entropy.h
   rose/model/adapter.cpp
   rose/model/adapter.h
+  rose/model/adapter_backward.h
   rose/model/adapter_files.cpp
   rose/model/backward.cpp
   rose/model/backward.h
@@ -496,12 +497,18 @@ set(ROSE_OUTPUTS
   rose/text/vocab_tiktoken.cpp
   rose/trainer/adamw.cpp
   rose/trainer/adamw.h
+  rose/trainer/chat_encoder.cpp
+  rose/trainer/chat_encoder.h
+  rose/trainer/chat_task.cpp
+  rose/trainer/chat_task.h
   rose/trainer/checkpoint.cpp
   rose/trainer/checkpoint.h
   rose/trainer/compute.h
   rose/trainer/config.cpp
   rose/trainer/config.h
   rose/trainer/config_file.cpp
+  rose/trainer/conversation.cpp
+  rose/trainer/conversation.h
   rose/trainer/cpu_compute.cpp
   rose/trainer/cpu_compute.h
   rose/trainer/data.cpp
@@ -540,6 +547,8 @@ set(ROSE_OUTPUTS
   rose/trainer/gradcheck.h
   rose/trainer/loop.cpp
   rose/trainer/loop.h
+  rose/trainer/lora_compute.cpp
+  rose/trainer/lora_compute.h
   rose/trainer/loss_scale.h
   rose/trainer/make_compute.cpp
   rose/trainer/make_compute.h
@@ -549,6 +558,8 @@ set(ROSE_OUTPUTS
   rose/trainer/objective.h
   rose/trainer/optimizer.cpp
   rose/trainer/optimizer.h
+  rose/trainer/packed_sequences.cpp
+  rose/trainer/packed_sequences.h
   rose/trainer/plot.cpp
   rose/trainer/plot.h
   rose/trainer/prepare_run.cpp
@@ -560,6 +571,8 @@ set(ROSE_OUTPUTS
   rose/trainer/schedule.h
   rose/trainer/spikes.cpp
   rose/trainer/spikes.h
+  rose/trainer/task.cpp
+  rose/trainer/task.h
   rose/trainer/trainer.cpp
   rose/trainer/trainer.h)
 set(ROSE_CHAPTER_TESTS
@@ -595,6 +608,7 @@ set(ROSE_CHAPTER_TESTS
   2-training/06-checkpoints-and-exact-resume
   2-training/07-activation-memory
   2-training/08-fused-layers
+  2-training/11-supervised-fine-tuning
   2-training/13-preparing-a-corpus
   2-training/14-a-run-and-its-record
   2-training/15-a-training-step-on-a-gpu
@@ -753,6 +767,7 @@ set(ROSE_LINKS_2-training/05-the-loop torch)
 set(ROSE_LINKS_2-training/06-checkpoints-and-exact-resume torch)
 set(ROSE_LINKS_2-training/07-activation-memory torch cuda)
 set(ROSE_LINKS_2-training/08-fused-layers cuda)
+set(ROSE_LINKS_2-training/11-supervised-fine-tuning torch)
 set(ROSE_LINKS_2-training/14-a-run-and-its-record torch)
 set(ROSE_LINKS_2-training/15-a-training-step-on-a-gpu torch cuda)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
@@ -1192,6 +1207,7 @@ set(ROSE_FILES
   rose/kernels/weighted_cross_entropy.h
   rose/model/adapter.cpp
   rose/model/adapter.h
+  rose/model/adapter_backward.h
   rose/model/adapter_files.cpp
   rose/model/backward.cpp
   rose/model/backward.h
@@ -1350,12 +1366,18 @@ set(ROSE_FILES
   rose/text/vocab_tiktoken.cpp
   rose/trainer/adamw.cpp
   rose/trainer/adamw.h
+  rose/trainer/chat_encoder.cpp
+  rose/trainer/chat_encoder.h
+  rose/trainer/chat_task.cpp
+  rose/trainer/chat_task.h
   rose/trainer/checkpoint.cpp
   rose/trainer/checkpoint.h
   rose/trainer/compute.h
   rose/trainer/config.cpp
   rose/trainer/config.h
   rose/trainer/config_file.cpp
+  rose/trainer/conversation.cpp
+  rose/trainer/conversation.h
   rose/trainer/cpu_compute.cpp
   rose/trainer/cpu_compute.h
   rose/trainer/data.cpp
@@ -1394,6 +1416,8 @@ set(ROSE_FILES
   rose/trainer/gradcheck.h
   rose/trainer/loop.cpp
   rose/trainer/loop.h
+  rose/trainer/lora_compute.cpp
+  rose/trainer/lora_compute.h
   rose/trainer/loss_scale.h
   rose/trainer/make_compute.cpp
   rose/trainer/make_compute.h
@@ -1403,6 +1427,8 @@ set(ROSE_FILES
   rose/trainer/objective.h
   rose/trainer/optimizer.cpp
   rose/trainer/optimizer.h
+  rose/trainer/packed_sequences.cpp
+  rose/trainer/packed_sequences.h
   rose/trainer/plot.cpp
   rose/trainer/plot.h
   rose/trainer/prepare_run.cpp
@@ -1414,6 +1440,8 @@ set(ROSE_FILES
   rose/trainer/schedule.h
   rose/trainer/spikes.cpp
   rose/trainer/spikes.h
+  rose/trainer/task.cpp
+  rose/trainer/task.h
   rose/trainer/trainer.cpp
   rose/trainer/trainer.h
   tests/0-orientation/01-what-this-book-is_test.cpp
@@ -1448,6 +1476,7 @@ set(ROSE_FILES
   tests/2-training/06-checkpoints-and-exact-resume_test.cpp
   tests/2-training/07-activation-memory_test.cpp
   tests/2-training/08-fused-layers_test.cpp
+  tests/2-training/11-supervised-fine-tuning_test.cpp
   tests/2-training/13-preparing-a-corpus_test.cpp
   tests/2-training/14-a-run-and-its-record_test.cpp
   tests/2-training/15-a-training-step-on-a-gpu_test.cpp

@@ -3,8 +3,13 @@
 #include "rose/app/engine_options.h"
 
 #include <csignal>
+#include <filesystem>
+#include <memory>
 
 #include "rose/core/error.h"
+#include "rose/core/files.h"
+#include "rose/core/json.h"
+#include "rose/model/adapter.h"
 #include "rose/text/detokenizer.h"
 
 namespace rose::app {
@@ -21,6 +26,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   model::Sampling& sampling = options.generate.sampling;
   command.add_option("-m,--model", options.model,
                      "Path, org/name or a name that `rose models` lists");
+  command.add_option("--adapter", options.adapter, "Folder of a LoRA adapter, in PEFT's layout");
   command.add_option("-n,--max-tokens", options.generate.max_tokens, "Longest answer, in tokens")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -48,7 +54,33 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
 LoadedModel::LoadedModel(const EngineOptions& options)
     : checkpoint_(model::open_checkpoint(find_model(options.model))),
       tokenizer_(load_tokenizer(checkpoint_)) {
-  generator_.emplace(model::load_weights(checkpoint_), options.max_model_len);
+  const auto weights = model::load_weights(checkpoint_);
+  generator_.emplace(weights, options.max_model_len);
+  if (!options.adapter.empty()) adapt(options.adapter, *weights);
+}
+
+// Take an adapter, and the form of its conversations.
+void LoadedModel::adapt(const std::filesystem::path& folder, const model::WeightSet& weights) {
+  generator_->adapt(
+      std::make_shared<model::Adapter>(model::read_adapter(folder, weights.config())));
+  const auto settings = [&](const char* name, auto&& use) {
+    const std::filesystem::path file = folder / name;
+    if (!std::filesystem::exists(file)) return;
+    const core::json::value value = core::parse_json(core::read_file(file), file.string());
+    use(core::as_object(value, file.string()), file.string());
+  };
+  settings("tokenizer_config.json",
+           [&](const core::json::object& object, const std::string& where) {
+             const std::string form(core::get_string_or(object, "chat_template", "", where));
+             if (form.empty()) return;
+             checkpoint_.chat_template = form;
+             checkpoint_.bos_token = core::get_string_or(object, "bos_token", "", where);
+             checkpoint_.eos_token = core::get_string_or(object, "eos_token", "", where);
+           });
+  settings("generation_config.json",
+           [&](const core::json::object& object, const std::string& where) {
+             stops_ = model::hf_token_ids(object, "eos_token_id", where);
+           });
 }
 
 // Print each piece as soon as its characters are whole.
@@ -61,7 +93,9 @@ model::Generation LoadedModel::stream(std::span<const std::int32_t> ids,
     print(piece);
     text_ += piece;
   };
-  model::Generation result = generator_->generate(ids, options.generate, [&](std::int32_t id) {
+  model::GenerateOptions how = options.generate;
+  if (how.stop_ids.empty()) how.stop_ids = stops_;
+  model::Generation result = generator_->generate(ids, how, [&](std::int32_t id) {
     emit(detokenizer.push(id));
     return interrupted == 0;
   });

@@ -12,7 +12,7 @@
 namespace rose::app {
 
 struct EngineOptions {
-  std::string model;
+  std::string model, adapter;      ///< the adapter's folder; empty: none
   std::int64_t max_model_len = 0;  ///< 0: what the model allows
   model::GenerateOptions generate;
   bool statistics = false;
@@ -38,7 +38,10 @@ class LoadedModel {
   model::Checkpoint checkpoint_;
   text::Tokenizer tokenizer_;
   std::optional<model::Generator> generator_;
+  std::vector<std::int32_t> stops_;  ///< of an adapter that ends answers otherwise
   std::string text_;
+
+  void adapt(const std::filesystem::path& folder, const model::WeightSet& weights);
 };
 
 /// True once Ctrl-C was pressed since the last call.

@@ -8,6 +8,7 @@
 
 #include "rose/app/engine_commands.h"
 #include "rose/app/engine_options.h"
+#include "rose/app/models.h"
 #include "rose/core/error.h"
 #include "rose/trainer/demo.h"
 #include "rose/trainer/run.h"
@@ -40,8 +41,21 @@ std::vector<std::string> dotted(const std::vector<std::string>& rest) {
 }
 
 // Run, with a bar and a Ctrl-C that saves.
-void run_configuration(const trainer::TrainConfig& config, bool resume) {
+
+// Say how to talk to what was trained.
+std::string how_to_talk(const trainer::TrainConfig& config, const std::string& checkpoint) {
+  const char* command = config.task == "pretrain" ? "generate" : "chat";
+  if (config.lora.rank > 0)
+    return fmt::format("rose {} --model {} --adapter {} \"…\"", command, config.model.from,
+                       checkpoint);
+  return fmt::format("rose {} --model {} \"…\"", command, checkpoint);
+}
+
+void run_configuration(trainer::TrainConfig config, bool resume) {
   catch_interrupts();
+  for (std::string* name : {&config.model.from, &config.tokenizer.from}) {
+    if (!name->empty()) *name = find_model(*name).string();
+  }
   std::optional<core::ThreadPool> own;
   if (config.threads > 0) own.emplace(static_cast<int>(config.threads));
   trainer::RunHooks hooks;
@@ -52,12 +66,12 @@ void run_configuration(const trainer::TrainConfig& config, bool resume) {
       trainer::train(config, resume, hooks, own ? *own : core::default_pool());
   if (result.interrupted && result.step < config.steps)
     throw core::Error(core::Code::cancelled, "interrupted");
-  print(fmt::format(
-      "done: loss {:.3f}{}\nthe model: {}\ntalk to it: rose generate --model {} \"…\"\n",
-      result.loss,
-      result.validation_loss > 0 ? fmt::format(", {:.3f} on held-out text", result.validation_loss)
-                                 : "",
-      result.checkpoint.string(), result.checkpoint.string()));
+  const std::string there = result.checkpoint.string();
+  print(fmt::format("done: loss {:.3f}{}\nthe model: {}\ntalk to it: {}\n", result.loss,
+                    result.validation_loss > 0
+                        ? fmt::format(", {:.3f} on held-out text", result.validation_loss)
+                        : "",
+                    there, how_to_talk(config, there)));
 }
 
 }  // namespace

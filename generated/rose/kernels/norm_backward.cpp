@@ -106,13 +106,15 @@ void layernorm_backward(std::span<const float> x, std::int64_t m, std::span<cons
   expect(dy.size(), n, "dy");
   expect(dx.size(), n, "dx");
   expect(inv_std.size(), m, "inverse deviations");
-  expect(dweight.size(), c, "dweight");
+  if (!dweight.empty()) expect(dweight.size(), c, "dweight");
   if (!mean.empty()) expect(mean.size(), m, "means");
   if (!dbias.empty()) expect(dbias.size(), c, "dbias");
   const float* means = mean.empty() ? nullptr : mean.data();
-  HWY_DYNAMIC_DISPATCH(norm_weight)
-  (x.data(), dy.data(), means, inv_std.data(), m, c, dweight.data(),
-   dbias.empty() ? nullptr : dbias.data(), pool);
+  if (!dweight.empty()) {
+    HWY_DYNAMIC_DISPATCH(norm_weight)
+    (x.data(), dy.data(), means, inv_std.data(), m, c, dweight.data(),
+     dbias.empty() ? nullptr : dbias.data(), pool);
+  }
   HWY_DYNAMIC_DISPATCH(norm_rows)
   (x.data(), weight.data(), dy.data(), means, inv_std.data(), m, c, dx.data(), into == Into::add,
    pool);

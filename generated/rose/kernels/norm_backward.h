@@ -12,7 +12,7 @@ namespace rose::kernels {
 
 /// With g = dy * weight and h = x * inv_rms: dx = inv_rms * (g - h * mean(g * h)) per row, and
 /// dweight[c] += sum over rows of dy * h. x and dy are [M, C], inv_rms [M] as the forward pass gave it.
-/// dx may be dy.
+/// dx may be dy. An empty dweight is not wanted.
 void rmsnorm_backward(std::span<const float> x, std::int64_t m, std::span<const float> weight,
                       std::span<const float> inv_rms, std::span<const float> dy,
                       std::span<float> dx, Into into, std::span<float> dweight,

@@ -14,16 +14,25 @@
 #include "rose/kernels/norm_backward.h"
 #include "rose/kernels/rope.h"
 
+#include "rose/kernels/linear.h"
+#include "rose/model/adapter_backward.h"
+#include "rose/model/weights.h"
+
 namespace rose::model {
 
 // Cut the flat array into windows.
-Gradients::Gradients(const WeightSet& weights) {
+Gradients::Gradients(const WeightSet& weights)
+    : Gradients(weights, [](const Parameter&) { return true; }) {}
+
+Gradients::Gradients(const WeightSet& weights,
+                     const std::function<bool(const Parameter&)>& wanted) {
   std::int64_t total = 0;
-  for (const Parameter& parameter : weights.parameters()) total += parameter.elements;
+  for (const Parameter& parameter : weights.parameters())
+    total += wanted(parameter) ? parameter.elements : 0;
   all_.assign(static_cast<std::size_t>(total), 0.0f);
   std::span<float> rest(all_);
   for (const Parameter& parameter : weights.parameters()) {
-    const auto n = static_cast<std::size_t>(parameter.elements);
+    const auto n = static_cast<std::size_t>(wanted(parameter) ? parameter.elements : 0);
     windows_.push_back({parameter.name, rest.first(n)});
     rest = rest.subspan(n);
   }
@@ -83,16 +92,44 @@ namespace {
 
 using kernels::Into;
 
-// Go back through one linear layer, or one norm of this family.
+// Go back through one linear layer with its adapter, or one norm of this family.
 struct Pass {
   const Config& config;
   std::int64_t tokens;
   BackwardWorkspace& work;
+  // With an adapter: where it is, what it gets, and in which block we are.
+  const Adapter* adapter = nullptr;
+  Adapter* changes = nullptr;
+  const LayerWeights* layer = nullptr;
+  std::size_t index = 0;
 
   void linear(std::span<const float> x, const kernels::MatrixView& w, std::span<const float> dy,
               std::span<float> dx, Into into, std::span<float> dw, std::span<float> db) const {
-    kernels::linear_backward_weight(x, dy, tokens, dw, db, work.pool(), work.scratch);
+    if (!dw.empty())
+      kernels::linear_backward_weight(x, dy, tokens, dw, db, work.pool(), work.scratch);
     kernels::linear_backward_input(dy, tokens, w, dx, into, work.pool(), work.scratch);
+    if (adapter != nullptr && layer != nullptr) through_pair(x, w, dy, dx);
+  }
+
+  // Add what the pair of a matrix gets, and what it gives back.
+  void through_pair(std::span<const float> x, const kernels::MatrixView& w,
+                    std::span<const float> dy, std::span<float> dx) const {
+    const std::array<const kernels::MatrixView*, linears> views{
+        &layer->q, &layer->k, &layer->v, &layer->o, &layer->gate, &layer->up, &layer->down};
+    const auto which = static_cast<std::size_t>(std::ranges::find(views, &w) - views.begin());
+    const LowRank& pair = adapter->layers[index][which];
+    if (pair.a.empty()) return;
+    const kernels::MatrixView a{pair.a.data(), kernels::DType::f32, adapter->rank, w.cols},
+        b{pair.b.data(), kernels::DType::f32, w.rows, adapter->rank};
+    LowRank& to = changes->layers[index][which];
+    std::vector<float> h(static_cast<std::size_t>(tokens * adapter->rank)), d_h(h.size());
+    kernels::linear(x, tokens, a, nullptr, h, work.pool());
+    for (float& value : h) value *= adapter->scale;
+    kernels::linear_backward_weight(h, dy, tokens, to.b, {}, work.pool(), work.scratch);
+    kernels::linear_backward_input(dy, tokens, b, d_h, Into::overwrite, work.pool(), work.scratch);
+    for (float& value : d_h) value *= adapter->scale;
+    kernels::linear_backward_weight(x, d_h, tokens, to.a, {}, work.pool(), work.scratch);
+    kernels::linear_backward_input(d_h, tokens, a, dx, Into::add, work.pool(), work.scratch);
   }
 
   void norm(std::span<const float> x, const float* weight, std::span<const float> mean,
@@ -175,34 +212,58 @@ void head_backward(const WeightSet& weights, std::span<const float> hidden_rows,
               {});
 }
 
-void backward(const WeightSet& weights, const Batch& batch, const Saved& saved,
-              std::span<const float> d_hidden, Gradients& gradients, BackwardWorkspace& workspace) {
-  const Config& config = weights.config();
-  const auto tokens = static_cast<std::int64_t>(batch.ids.size());
-  if (saved.tokens != tokens ||
-      d_hidden.size() != static_cast<std::size_t>(tokens * config.hidden)) {
+namespace {
+
+void go_back(Pass pass, const WeightSet& weights, const Batch& batch, const Saved& saved,
+             std::span<const float> d_hidden, Gradients& gradients) {
+  BackwardWorkspace& work = pass.work;
+  if (saved.tokens != pass.tokens ||
+      d_hidden.size() != static_cast<std::size_t>(pass.tokens * pass.config.hidden)) {
     throw core::Error(core::Code::invalid_argument, "the saved activations are not of this batch")
         .in("backward");
   }
-  workspace.reserve(tokens);
-  const Pass pass{config, tokens, workspace};
-  if (!saved.rope_sin.empty()) {
-    std::transform(saved.rope_sin.begin(), saved.rope_sin.end(), workspace.turn_back.begin(),
-                   std::negate<>());
-  }
-  pass.norm(saved.final_input, weights.norm(), saved.final_mean, saved.final_inv, d_hidden,
-            workspace.dx, Into::overwrite, gradients.norm, gradients.norm_bias);
+  work.reserve(pass.tokens);
+  if (!saved.rope_sin.empty())
+    std::ranges::transform(saved.rope_sin, work.turn_back.begin(), std::negate<>());
+  pass.norm(saved.final_input, weights.norm(), saved.final_mean, saved.final_inv, d_hidden, work.dx,
+            Into::overwrite, gradients.norm, gradients.norm_bias);
   for (std::size_t l = weights.layers().size(); l-- > 0;) {
-    ffn_backward(pass, weights.layers()[l], saved.layers[l], gradients.layer(l));
-    attention_branch_backward(pass, batch, saved, weights.layers()[l], saved.layers[l],
-                              gradients.layer(l));
+    pass.layer = &weights.layers()[l], pass.index = l;
+    ffn_backward(pass, *pass.layer, saved.layers[l], gradients.layer(l));
+    attention_branch_backward(pass, batch, saved, *pass.layer, saved.layers[l], gradients.layer(l));
   }
-  kernels::embedding_backward(batch.ids, workspace.dx, gradients.embed, config.hidden,
-                              workspace.pool());
-  if (!gradients.pos_embed.empty()) {
-    kernels::embedding_backward(batch.positions, workspace.dx, gradients.pos_embed, config.hidden,
-                                workspace.pool());
+  if (!gradients.embed.empty())
+    kernels::embedding_backward(batch.ids, work.dx, gradients.embed, pass.config.hidden,
+                                work.pool());
+  if (!gradients.pos_embed.empty())
+    kernels::embedding_backward(batch.positions, work.dx, gradients.pos_embed, pass.config.hidden,
+                                work.pool());
+}
+
+}  // namespace
+
+void backward(const WeightSet& weights, const Batch& batch, const Saved& saved,
+              std::span<const float> d_hidden, Gradients& gradients, BackwardWorkspace& workspace) {
+  const auto tokens = static_cast<std::int64_t>(batch.ids.size());
+  go_back({weights.config(), tokens, workspace}, weights, batch, saved, d_hidden, gradients);
+}
+
+void backward(const WeightSet& weights, const Adapter& adapter, const Batch& batch,
+              const Saved& saved, std::span<const float> d_hidden, Gradients& gradients,
+              Adapter& changes, BackwardWorkspace& workspace) {
+  check_adapter(weights.config(), adapter);
+  check_adapter(weights.config(), changes);
+  const auto tokens = static_cast<std::int64_t>(batch.ids.size());
+  go_back({weights.config(), tokens, workspace, &adapter, &changes}, weights, batch, saved,
+          d_hidden, gradients);
+}
+
+Adapter zeros_like(const Adapter& adapter) {
+  Adapter out = adapter;
+  for (LayerAdapter& layer : out.layers) {
+    for (LowRank& pair : layer) std::ranges::fill(pair.a, 0.0f), std::ranges::fill(pair.b, 0.0f);
   }
+  return out;
 }
 
 }  // namespace rose::model

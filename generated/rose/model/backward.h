@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,9 @@ class Gradients {
   };
 
   explicit Gradients(const WeightSet& weights);  ///< zeros
-  Gradients(const Gradients&) = delete;          // the windows point into the array
+  /// Of the wanted parameters alone; the windows of all others are empty, and backward leaves them out.
+  Gradients(const WeightSet& weights, const std::function<bool(const Parameter&)>& wanted);
+  Gradients(const Gradients&) = delete;  // the windows point into the array
   Gradients& operator=(const Gradients&) = delete;
 
   void zero();

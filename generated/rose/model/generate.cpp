@@ -57,8 +57,10 @@ std::span<const float> Generator::advance(std::span<const std::int32_t> ids) {
     const std::size_t n = std::min(chunk, ids.size());
     const std::array<std::int32_t, 2> offsets{0, static_cast<std::int32_t>(n)};
     rows = std::span(hidden_).first(n * width);
-    forward(*weights_, {ids.first(n), std::span(positions_).subspan(cached_.size(), n), offsets},
-            &cache_.view(), nullptr, workspace_, rows);
+    Batch batch{ids.first(n), std::span(positions_).subspan(cached_.size(), n), offsets};
+    const Adapter* const adapter = adapter_.get();
+    if (adapter != nullptr) batch.adapters = {&adapter, 1};
+    forward(*weights_, batch, &cache_.view(), nullptr, workspace_, rows);
     cached_.insert(cached_.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n));
     ids = ids.subspan(n);
   }

@@ -49,6 +49,8 @@ class Generator {
                       const std::function<bool(std::int32_t)>& on_token = {});
 
   void reset() { cached_.clear(); }  ///< forget what the cache holds
+  /// From now on with an adapter; null: the model as it is.
+  void adapt(std::shared_ptr<const Adapter> adapter) { adapter_ = std::move(adapter), reset(); }
   std::int64_t context() const { return cache_.capacity(); }
   const WeightSet& weights() const { return *weights_; }
 
@@ -57,6 +59,8 @@ class Generator {
       std::span<const std::int32_t> ids);  ///< logits after the last of ids
 
   std::shared_ptr<const WeightSet> weights_;
+  std::shared_ptr<const Adapter>
+      adapter_;  ///< small matrices beside the weights, of a later chapter
   KvCache cache_;
   Workspace workspace_;
   Sampler sampler_;

@@ -180,6 +180,7 @@ void CheckpointWriter::snapshot(Compute& compute) {
     from.read(to.bytes);
   });
   tensors_.resize(i);
+  extra_ = compute.files();
 }
 
 void CheckpointWriter::save(Compute& compute, const RunState& state) {
@@ -216,12 +217,20 @@ void CheckpointWriter::write(const RunState& state) {
     };
     json::object config = model::to_hf_config(model_.config);
     config["dtype"] = "float32";
-    add_text("config.json", core::pretty_json(config) + "\n");
+    if (!extra_) add_text("config.json", core::pretty_json(config) + "\n");
     add_text("tokenizer.json", model_.tokenizer_json);
     add_text("tokenizer_config.json", model_.tokenizer_config_json);
     for (const char* name : {weights_file, moments_file}) {
       const bool written = name == weights_file ? write_weights(partial) : write_moments(partial);
       if (written) add(name, hex(core::xxh3(core::MappedFile::open(partial / name).bytes())));
+    }
+    if (extra_) {
+      extra_(partial);
+      for (const auto& entry : fs::directory_iterator(partial)) {
+        const std::string name = entry.path().filename().string();
+        if (!files.contains(name))
+          add(name.c_str(), hex(core::xxh3(core::MappedFile::open(entry.path()).bytes())));
+      }
     }
     const json::object all{{"format", state_format},     {"numerics", kernels::numerics::version},
                            {"step", state.step},         {"updates", state.updates},

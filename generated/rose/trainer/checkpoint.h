@@ -74,6 +74,7 @@ class CheckpointWriter {
   ModelFiles model_;
   CheckpointOptions options_;
   std::vector<Tensor> tensors_;  // the snapshot; the writer's while thread_ runs
+  std::function<void(const std::filesystem::path&)> extra_;  // of a device, with its own snapshot
   std::thread thread_;
   std::exception_ptr failure_;
   double blocked_ = 0;

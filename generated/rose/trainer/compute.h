@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -70,6 +71,8 @@ class Compute {
   /// A host copy, refreshed when it is asked for; valid until the next update.
   virtual const model::WeightSet& weights() = 0;
   virtual DeviceInfo device() const = 0;
+  /// Writes into a checkpoint's folder what other programs read there besides the weights, from a copy taken now; may be empty.
+  virtual std::function<void(const std::filesystem::path&)> files() { return {}; }
 };
 
 }  // namespace rose::trainer

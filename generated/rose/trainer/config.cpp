@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 #include <type_traits>
@@ -121,9 +122,29 @@ ConfigKey enum_key(const char* name, const char* help, T& value, std::map<std::s
 // Every key, with a sentence.
 namespace {
 
+// Know the tasks and what each may be told.
+Names task_names() {
+  return {"pretrain", "sft"};
+}
+
+void task_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
+  keys.push_back(list_key("data.chat", "sft: JSON lines of conversations", c.chat.files));
+  keys.push_back(
+      text_key("chat.template", "chatml, plain or a file; empty: the model's own", c.chat.form));
+  keys.push_back(choice_key("chat.too_long", "a conversation longer than a row: refuse, cut, skip",
+                            c.chat.too_long, {"refuse", "cut", "skip"}));
+  keys.push_back(
+      number_key("lora.rank", "of the adapter that is trained; 0: all weights", c.lora.rank));
+  keys.push_back(
+      number_key("lora.alpha", "the change is multiplied by alpha / rank", c.lora.alpha));
+  keys.push_back(
+      list_key("lora.targets", "matrices of a block: q, k, v, o, gate, up, down", c.lora.targets));
+}
+
 void run_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
   keys.push_back(text_key("name", "of the run", c.name));
   keys.push_back(text_key("out", "folder of the run; empty: runs/NAME", c.out));
+  keys.push_back(choice_key("task", "what is learnt", c.task, task_names()));
   keys.push_back(number_key("seed", "same seed, same run, to the bit", c.seed));
   keys.push_back(number_key("steps", "optimizer steps in all", c.steps));
   keys.push_back(
@@ -172,6 +193,8 @@ void data_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
   keys.push_back(number_key("tokenizer.vocabulary",
                             "above 0: learn one of this size from data.text",
                             c.tokenizer.vocabulary));
+  keys.push_back(list_key("tokenizer.special", "tokens of a learnt one beside <|endoftext|>",
+                          c.tokenizer.special));
   keys.push_back(list_key("data.text", "files or folders of text, tokenised when the run begins",
                           c.data.text));
   keys.push_back(list_key("data.train", "token shards, each PATH or PATH@WEIGHT", c.data.train));
@@ -254,6 +277,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& config) {
   run_keys(config, keys);
   model_keys(config, keys);
   data_keys(config, keys);
+  task_keys(config, keys);
   optimizer_keys(config, keys);
   record_keys(config, keys);
   return keys;
@@ -310,6 +334,38 @@ void check_shape(const TrainConfig& c) {
            "shorten the rows or raise model.max_positions");
 }
 
+// Ask a task for what it needs.
+void check_lora(const TrainConfig& c) {
+  at_least("lora.rank", c.lora.rank, 0);
+  if (c.lora.rank == 0) return;
+  if (c.model.from.empty())
+    refuse("lora.rank", "an adapter changes a model that is there, and this one is fresh",
+           "name one in model.from, or lora.rank=0");
+  if (c.optimizer.method != Method::adamw || !c.optimizer.frozen.empty())
+    refuse("lora.rank", "an adapter is trained by AdamW, and everything else is frozen",
+           "leave optimizer.method and optimizer.frozen as they are");
+  if (c.lora.targets.empty()) refuse("lora.targets", "there is nothing to adapt", "name a matrix");
+  for (const std::string& target : c.lora.targets) {
+    constexpr std::array<std::string_view, 7> all{"q", "k", "v", "o", "gate", "up", "down"};
+    if (std::ranges::find(all, target) == all.end())
+      refuse("lora.targets", fmt::format("\"{}\" is no matrix of a block", target),
+             fmt::format("they are {}", fmt::join(all, ", ")));
+  }
+}
+
+void check_task(const TrainConfig& c) {
+  check_lora(c);
+  if (c.task == "pretrain") {
+    if (c.data.text.empty() && c.data.train.empty())
+      refuse("data.train", "there is nothing to train on",
+             "name shards in data.train, or text files in data.text");
+    return;
+  }
+  if (c.chat.files.empty())
+    refuse("data.chat", fmt::format("{} needs conversations", c.task),
+           "name files of JSON lines in data.chat");
+}
+
 }  // namespace
 
 void check(const TrainConfig& c) {
@@ -328,9 +384,7 @@ void check(const TrainConfig& c) {
            "lower it");
   if (!(c.rate.peak > 0))
     refuse("optimizer.rate", fmt::format("the peak rate is {}", c.rate.peak), "it must be above 0");
-  if (c.data.text.empty() && c.data.train.empty())
-    refuse("data.train", "there is nothing to train on",
-           "name shards in data.train, or text files in data.text");
+  check_task(c);
   if (c.tokenizer.vocabulary > 0 && c.data.text.empty())
     refuse("tokenizer.vocabulary", "a vocabulary can only be learnt from text",
            "name it in data.text");

@@ -23,8 +23,9 @@ struct ModelConfig {
 };
 
 struct TokenizerConfig {
-  std::string from{};           ///< tokenizer.json, GGUF or model folder; empty: the model's
-  std::int64_t vocabulary = 0;  ///< above 0: learn one of this size from data.text
+  std::string from{};                  ///< tokenizer.json, GGUF or model folder; empty: the model's
+  std::int64_t vocabulary = 0;         ///< above 0: learn one of this size from data.text
+  std::vector<std::string> special{};  ///< tokens of a learnt one beside <|endoftext|>
 };
 
 struct DataConfig {
@@ -55,9 +56,25 @@ struct SampleConfig {
   double temperature = 0.8;
 };
 
+struct ChatConfig {
+  std::vector<std::string> files{};  ///< JSON lines of conversations
+  std::string form{};                ///< template: chatml, plain, a file; empty: the model's
+  std::string too_long = "refuse";   ///< refuse, cut, skip
+};
+
+/// Which matrices get an adapter, and of which size. Rank 0: none, all weights are trained.
+struct LoraConfig {
+  std::int64_t rank = 0;
+  float alpha = 16.0f;  ///< the change is multiplied by alpha / rank
+  std::vector<std::string> targets{"q", "k", "v", "o", "gate", "up", "down"};
+};
+
 /// Everything that decides a run. The defaults are those of a small run on a CPU.
 struct TrainConfig {
   std::string name = "run";
+  std::string task = "pretrain";  ///< what is learnt, and from what
+  ChatConfig chat{};
+  LoraConfig lora{};
   std::string out{};  ///< folder of the run; empty: runs/NAME
   std::uint64_t seed = 1;
   std::int64_t steps = 1000;

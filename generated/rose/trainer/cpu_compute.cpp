@@ -17,15 +17,26 @@ namespace rose::trainer {
 
 CpuCompute::CpuCompute(std::shared_ptr<model::WeightSet> weights, ComputeOptions options,
                        core::ThreadPool& pool)
+    : CpuCompute(
+          std::move(weights), std::move(options), [](const model::Parameter&) { return true; },
+          pool) {}
+
+CpuCompute::CpuCompute(std::shared_ptr<model::WeightSet> weights, ComputeOptions options,
+                       const std::function<bool(const model::Parameter&)>& wanted,
+                       core::ThreadPool& pool)
     : weights_(std::move(weights)),
       options_(std::move(options)),
       pool_(pool),
       optimizer_(*weights_, options_.optimizer),
-      gradients_(*weights_),
+      gradients_(*weights_, wanted),
       forward_work_(weights_->config(), pool),
       backward_work_(weights_->config(), pool) {}
 
 // One pass over a micro-batch.
+void CpuCompute::back(const MicroBatch& batch, model::Gradients& gradients) {
+  model::backward(*weights_, batch_of(batch), saved_, d_hidden_, gradients, backward_work_);
+}
+
 LossSum CpuCompute::run(const MicroBatch& batch, Pass pass, double scale,
                         model::Gradients& gradients) {
   const model::Config& config = weights_->config();
@@ -41,12 +52,11 @@ LossSum CpuCompute::run(const MicroBatch& batch, Pass pass, double scale,
   logprobs_.resize(counted_.size());
   lse_.resize(counted_.size());
   const bool train = pass == Pass::train;
-  model::forward(*weights_, batch_of(batch), nullptr, train ? &saved_ : nullptr, forward_work_,
+  model::forward(*weights_, input(batch), nullptr, train ? &saved_ : nullptr, forward_work_,
                  hidden_);
   if (train) d_hidden_.assign(tokens * c, 0.0f);
   head_rows(batch, counted_, pass, scale, gradients);
-  if (train)
-    model::backward(*weights_, batch_of(batch), saved_, d_hidden_, gradients, backward_work_);
+  if (train) back(batch, gradients);
 
   LossSum sum;
   sum.tokens = static_cast<std::int64_t>(counted_.size());

@@ -16,7 +16,7 @@
 namespace rose::trainer {
 
 /// Weights, gradients and moments in fp32 in the CPU's memory. The same bits for any number of threads.
-class CpuCompute final : public Compute {
+class CpuCompute : public Compute {
  public:
   /// The weights are updated in place; they must be fp32.
   CpuCompute(std::shared_ptr<model::WeightSet> weights, ComputeOptions options,
@@ -34,7 +34,12 @@ class CpuCompute final : public Compute {
 
   const model::Gradients& gradients() const { return gradients_; }
 
- private:
+ protected:  // a later chapter trains something else beside frozen weights
+  CpuCompute(std::shared_ptr<model::WeightSet> weights, ComputeOptions options,
+             const std::function<bool(const model::Parameter&)>& wanted, core::ThreadPool& pool);
+  virtual model::Batch input(const MicroBatch& batch) const { return batch_of(batch); }
+  virtual void back(const MicroBatch& batch, model::Gradients& gradients);
+
   enum class Pass : std::uint8_t { evaluate, train };
   LossSum run(const MicroBatch& batch, Pass pass, double scale, model::Gradients& gradients);
   void head_rows(const MicroBatch& batch, std::span<const std::int32_t> rows, Pass pass,

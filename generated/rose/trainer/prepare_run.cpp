@@ -15,6 +15,8 @@
 #include "rose/model/files/checkpoint.h"
 #include "rose/text/bpe_trainer.h"
 #include "rose/trainer/data.h"
+
+#include "rose/trainer/chat_encoder.h"
 #include "rose/trainer/fresh_shape.h"
 
 namespace rose::trainer {
@@ -76,11 +78,25 @@ text::Vocab vocabulary_of(const std::string& name) {
   throw Error(Code::not_found, "this model has no tokenizer").in(name);
 }
 
+/// Whether a run has got past its preparation; what an attempt that failed has left is made again.
+bool has_begun(const fs::path& folder) {
+  return fs::exists(folder / "config.yaml");
+}
+
+// Keep the chat template of the model, or the one that is named.
+std::string chat_template_for(const TrainConfig& config) {
+  if (!config.chat.form.empty()) return chat_template_source(config.chat.form);
+  if (config.model.from.empty()) return "";
+  return model::describe_checkpoint(checkpoint_path(config.model.from)).chat_template;
+}
+
 text::Vocab learn_vocabulary(const TrainConfig& config) {
   text::BpeTrainerOptions options;
   options.vocab_size = static_cast<std::size_t>(config.tokenizer.vocabulary);
   options.max_token_bytes = 16;
   options.special_tokens = {"<|endoftext|>"};
+  options.special_tokens.insert(options.special_tokens.end(), config.tokenizer.special.begin(),
+                                config.tokenizer.special.end());
   text::BpeTrainer trainer(options);
   for (const std::string& document : read_documents(config.data.text)) trainer.feed(document);
   text::Vocab vocabulary = trainer.train();
@@ -93,7 +109,8 @@ text::Vocab learn_vocabulary(const TrainConfig& config) {
 std::optional<text::Tokenizer> prepare_tokenizer(const TrainConfig& config,
                                                  const fs::path& folder) {
   const fs::path kept = folder / "tokenizer.json";
-  if (fs::exists(kept)) return text::Tokenizer(text::vocab_from_hf(folder), kept.string());
+  if (fs::exists(kept) && has_begun(folder))
+    return text::Tokenizer(text::vocab_from_hf(folder), kept.string());
   const std::string& from =
       config.tokenizer.from.empty() ? config.model.from : config.tokenizer.from;
   if (from.empty() && config.tokenizer.vocabulary == 0) {
@@ -104,12 +121,18 @@ std::optional<text::Tokenizer> prepare_tokenizer(const TrainConfig& config,
   }
   const text::Vocab vocabulary = from.empty() ? learn_vocabulary(config) : vocabulary_of(from);
   core::write_file_atomic(kept, text::to_hf_json(vocabulary));
+  core::json::object settings;
   if (vocabulary.eos) {
-    const std::string token = vocabulary.tokens.at(static_cast<std::size_t>(*vocabulary.eos));
-    core::write_file_atomic(
-        folder / "tokenizer_config.json",
-        core::pretty_json(core::json::object{{"bos_token", token}, {"eos_token", token}}));
+    const auto token = [&](std::int32_t id) {
+      return vocabulary.tokens.at(static_cast<std::size_t>(id));
+    };
+    settings["bos_token"] = token(vocabulary.bos.value_or(*vocabulary.eos));
+    settings["eos_token"] = token(*vocabulary.eos);
   }
+  if (const std::string source = chat_template_for(config); !source.empty())
+    settings["chat_template"] = source;
+  if (!settings.empty())
+    core::write_file_atomic(folder / "tokenizer_config.json", core::pretty_json(settings));
   return text::Tokenizer(vocabulary, kept.string());
 }
 
@@ -181,7 +204,7 @@ PreparedData prepare_data(const TrainConfig& config, const fs::path& folder,
     if (!tokenizer) throw Error(Code::invalid_argument, "text needs a tokenizer").in("tokenizer");
     const TextShards to{folder / "data" / "train.bin", folder / "data" / "val.bin"};
     fs::create_directories(folder / "data");
-    if (!fs::exists(to.train)) write_shards(config, *tokenizer, to);
+    if (!fs::exists(to.train) || !has_begun(folder)) write_shards(config, *tokenizer, to);
     data.train.push_back({"text", {to.train}, 1.0});
     if (data.validation.empty() && fs::exists(to.validation))
       data.validation.push_back({"text", {to.validation}, 1.0});
@@ -199,14 +222,26 @@ PreparedData prepare_data(const TrainConfig& config, const fs::path& folder,
 }
 
 // Weights to train, and how much memory they will take.
+namespace {
+
+void add_stops(model::Config& shape, std::span<const std::int32_t> stops) {
+  for (const std::int32_t id : stops) {
+    if (std::ranges::count(shape.eos_ids, id) == 0) shape.eos_ids.insert(shape.eos_ids.begin(), id);
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<model::WeightSet> prepare_weights(const TrainConfig& config,
-                                                  const std::optional<text::Tokenizer>& tokenizer) {
+                                                  const std::optional<text::Tokenizer>& tokenizer,
+                                                  std::span<const std::int32_t> stops) {
   if (config.model.from.empty()) {
     model::Config shape = fresh_shape(config.model.shape);
     constexpr std::int64_t multiple = 64;
     if (shape.vocab_size == 0 && tokenizer)
       shape.vocab_size = (tokenizer->vocab_size() + multiple - 1) / multiple * multiple;
     if (tokenizer && tokenizer->eos()) shape.eos_ids = {*tokenizer->eos()};
+    add_stops(shape, stops);
     if (tokenizer && tokenizer->vocab_size() > shape.vocab_size)
       throw Error(Code::invalid_argument,
                   fmt::format("the tokenizer has {} entries and the model {}",
@@ -215,7 +250,8 @@ std::shared_ptr<model::WeightSet> prepare_weights(const TrainConfig& config,
     model::validate(shape);
     return model::random_weights(shape, config.seed);
   }
-  const model::Checkpoint checkpoint = model::open_checkpoint(checkpoint_path(config.model.from));
+  model::Checkpoint checkpoint = model::open_checkpoint(checkpoint_path(config.model.from));
+  add_stops(checkpoint.config, stops);
   if (config.batch.context > checkpoint.config.max_positions)
     throw Error(Code::invalid_argument,
                 fmt::format("rows of {} tokens, and the model has {} positions",

@@ -18,12 +18,11 @@
 #include "rose/kernels/gpu/stream.h"
 #include "rose/model/generate.h"
 #include "rose/trainer/checkpoint.h"
-#include "rose/trainer/data/prefetch.h"
 #include "rose/trainer/loop.h"
-#include "rose/trainer/make_compute.h"
 #include "rose/trainer/metrics.h"
 #include "rose/trainer/plot.h"
 #include "rose/trainer/prepare_run.h"
+#include "rose/trainer/task.h"
 
 namespace rose::trainer {
 
@@ -47,7 +46,6 @@ class Run {
   void say(const std::string& line) const {
     if (hooks_.say) hooks_.say(line);
   }
-  LoaderOptions loader_options(const std::vector<DataSource>& sources, bool shuffle) const;
   void after_step(const StepReport& report, double seconds, core::Progress& progress);
   void validate();
   void sample();
@@ -62,10 +60,9 @@ class Run {
   core::ThreadPool& pool_;
   fs::path folder_;
   std::optional<text::Tokenizer> tokenizer_;
-  PreparedData data_;
+  std::unique_ptr<Task> task_;
   model::Config shape_;
   std::unique_ptr<Compute> compute_;
-  std::unique_ptr<Prefetcher> source_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<CheckpointWriter> checkpoints_;
   std::unique_ptr<MetricsLog> log_;
@@ -119,17 +116,6 @@ void check_memory(const TrainConfig& config, const model::Config& shape, std::in
                      : "the weights and moments alone do not fit: train a smaller model");
 }
 
-LoaderOptions Run::loader_options(const std::vector<DataSource>& sources, bool shuffle) const {
-  LoaderOptions options;
-  options.sources = sources;
-  options.seed = config_.seed;
-  options.shuffle = shuffle;
-  options.packing = config_.data.packing == "best_fit" ? Packing::best_fit : Packing::concatenate;
-  options.vocab_size = static_cast<std::int32_t>(shape_.vocab_size);
-  options.separator = data_.separator;
-  return options;
-}
-
 Run::Run(const TrainConfig& config, bool resume, const RunHooks& hooks, core::ThreadPool& pool)
     : config_(config), hooks_(hooks), pool_(pool), folder_(config.folder()) {
   const std::optional<fs::path> last = latest_checkpoint(folder_ / "checkpoints");
@@ -140,25 +126,20 @@ Run::Run(const TrainConfig& config, bool resume, const RunHooks& hooks, core::Th
                           folder_.string()));
   fs::create_directories(folder_);
   tokenizer_ = prepare_tokenizer(config_, folder_);
-  data_ = prepare_data(config_, folder_, tokenizer_);
-  const auto weights = prepare_weights(config_, tokenizer_);
+  const auto weights = prepare_weights(config_, tokenizer_, stops_of(config_, folder_, tokenizer_));
   shape_ = weights->config();
+  task_ = make_task(config_, folder_, tokenizer_, shape_);
   if (config_.device == "cpu" || !kernels::gpu::available())
     check_memory(config_, shape_, weights->parameter_count());
-  ComputeOptions options;
-  options.optimizer = config_.optimizer, options.z_loss = config_.z_loss;
-  const DeviceChoice device{config_.device, config_.precision, config_.recompute,
-                            config_.tokens_per_micro_batch()};
-  compute_ = in_memory(config_, [&] { return make_compute(weights, options, device, pool_); });
-  source_ = std::make_unique<Prefetcher>(Loader(loader_options(data_.train, config_.data.shuffle)),
-                                         config_.batch.rows, config_.batch.context);
+  compute_ = in_memory(
+      config_, [&] { return task_->objective(device_of(config_, weights, pool_)); });
   // The loop, from the beginning or from a checkpoint.
   LoopOptions loop{.rows = config_.batch.rows,
                    .context = config_.batch.context,
                    .micro_batches = config_.micro_batches()};
   loop.clip = config_.clip, loop.rate = config_.rate, loop.watch = config_.watch;
   loop_ = std::make_unique<Loop>(
-      *compute_, [this](std::int64_t, std::int64_t, MicroBatchBuffer& out) { source_->next(out); },
+      *compute_, [this](std::int64_t, std::int64_t, MicroBatchBuffer& out) { task_->next(out); },
       loop);
   ModelFiles files{.config = shape_};
   if (tokenizer_) files.tokenizer_json = core::read_file(folder_ / "tokenizer.json");
@@ -171,7 +152,7 @@ Run::Run(const TrainConfig& config, bool resume, const RunHooks& hooks, core::Th
   if (last) {
     const RunState state = load_checkpoint(*last, *compute_);
     loop_->restore(LoopState::from_json(state.counters.as_object(), last->string()));
-    source_->restore(state.loader);
+    task_->restore(state.loader);
     step = state.step;
     say(fmt::format("going on from {}", last->string()));
   }
@@ -179,6 +160,7 @@ Run::Run(const TrainConfig& config, bool resume, const RunHooks& hooks, core::Th
   log_ = std::make_unique<MetricsLog>(folder_, step, wall_time());
   result_.step = step;
   if (last) result_.checkpoint = *last;
+  if (!task_->description().empty()) say(task_->description());
   say(fmt::format("{}: {:.2f} million weights, {} steps of {} tokens on {}, into {}", config_.name,
                   static_cast<double>(weights->parameter_count()) / 1e6, config_.steps,
                   config_.batch.tokens, compute_->device().name, folder_.string()));
@@ -239,6 +221,7 @@ void Run::after_step(const StepReport& report, double seconds, core::Progress& p
     if (config_.z_loss > 0)
       line.values.emplace_back("z", report.sum.weight > 0 ? report.sum.z / report.sum.weight : 0.0);
     if (report.skipped) line.values.emplace_back("skipped", 1.0);
+    for (const auto& [name, value] : task_->numbers()) line.values.emplace_back(name, value);
     line.timing = {{"seconds", seconds},
                    {"tokens_per_second", rate},
                    {"memory_bytes", static_cast<double>(device.memory_used)}};
@@ -252,22 +235,15 @@ void Run::after_step(const StepReport& report, double seconds, core::Progress& p
 
 // Validate, sample, draw.
 void Run::validate() {
-  if (data_.validation.empty()) return;
-  Loader loader(loader_options(data_.validation, false));
-  const std::int64_t cells = loader.cells() / (config_.batch.rows * config_.batch.context);
-  const std::int64_t batches =
-      std::max<std::int64_t>(1, std::min(config_.every.validation_batches, cells));
-  LossSum sum;
-  MicroBatchBuffer batch;
-  for (std::int64_t b = 0; b < batches; ++b) {
-    loader.next(config_.batch.rows, config_.batch.context, batch);
-    sum += compute_->evaluate(batch.view());
-  }
+  const LossSum sum = task_->validate(*compute_);
+  if (sum.tokens == 0) return;
   result_.validation_loss = sum.mean();
-  if (data_.bytes_per_token > 0)
-    result_.bits_per_byte = sum.mean() / std::log(2.0) / data_.bytes_per_token;
+  if (task_->bytes_per_token() > 0)
+    result_.bits_per_byte = sum.mean() / std::log(2.0) / task_->bytes_per_token();
   MetricLine line{.step = result_.step, .values = {{"validation_loss", sum.mean()}}};
   if (result_.bits_per_byte > 0) line.values.emplace_back("bits_per_byte", result_.bits_per_byte);
+  for (const auto& [name, value] : task_->numbers())
+    line.values.emplace_back("validation_" + name, value);
   log_->write(line, wall_time());
   say(fmt::format("step {}: validation loss {:.4f}{}", result_.step, sum.mean(),
                   result_.bits_per_byte > 0
@@ -278,8 +254,7 @@ void Run::validate() {
 
 void Run::sample() {
   if (!tokenizer_) return;
-  std::vector<std::int32_t> prompt = tokenizer_->encode(config_.sample.prompt, false);
-  if (prompt.empty()) prompt.push_back(tokenizer_->eos().value_or(0));
+  const std::vector<std::int32_t> prompt = task_->prompt(config_.sample.prompt);
   const std::shared_ptr<const model::WeightSet> weights(std::shared_ptr<const void>(),
                                                         &compute_->weights());
   const std::int64_t room = std::min<std::int64_t>(
@@ -306,7 +281,7 @@ void Run::draw() const {
 void Run::save() {
   const LoopState loop = loop_->state();
   RunState state{.step = loop.step, .updates = loop.updates};
-  state.loader = source_->position();
+  state.loader = task_->position();
   state.counters = loop.to_json();
   state.config = to_yaml(config_);
   try {

@@ -51,6 +51,7 @@
 #include "rose/trainer/plot.h"
 #include "rose/trainer/prepare_run.h"
 #include "rose/trainer/run.h"
+#include "rose/trainer/task.h"
 
 namespace rose::trainer {
 namespace {

@@ -1,0 +1,286 @@
+// Tests of the chapter "Supervised fine-tuning and LoRA".
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "labs/evidence/values.h"
+#include "rose/core/error.h"
+#include "rose/core/files.h"
+#include "rose/core/rng.h"
+#include "rose/model/adapter_backward.h"
+#include "rose/model/files/checkpoint.h"
+#include "rose/model/generate.h"
+#include "rose/text/bpe_trainer.h"
+#include "rose/trainer/chat_encoder.h"
+#include "rose/trainer/chat_task.h"
+#include "rose/trainer/conversation.h"
+#include "rose/trainer/lora_compute.h"
+#include "rose/trainer/packed_sequences.h"
+#include "rose/trainer/run.h"
+#include "rose/trainer/task.h"
+
+namespace rose::trainer {
+namespace {
+
+// What cannot be meant is refused with its line.
+std::string conversation_error(std::string_view line) {
+  try {
+    parse_conversation(line, "chat.jsonl:3");
+  } catch (const core::Error& error) {
+    return error.argument() + ": " + error.message();
+  }
+  return "";
+}
+
+TEST(Conversation, WhatCannotBeMeantIsRefusedWithItsLine) {
+  constexpr const char* good =
+      R"({"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
+          {"role": "assistant", "content": "Hello", "weight": 0}, {"role": "user", "content": "Bye"},
+          {"role": "assistant", "content": "Bye"}]})";
+  const Conversation c = parse_conversation(good, "x");
+  EXPECT_EQ(c.learnt, (std::vector<std::uint8_t>{0, 0, 0, 0, 1}));
+  EXPECT_FALSE(c.messages[2].as_object().contains("weight"));
+  const auto of = [](const char* messages) {
+    return conversation_error(std::string(R"({"messages": [)") + messages + "]}");
+  };
+  EXPECT_EQ(of(R"({"role": "bot", "content": "Hi"})"),
+            "chat.jsonl:3: message 1 has the role \"bot\"");
+  EXPECT_EQ(of(R"({"role": "user", "content": "Hi"}, {"role": "assistant", "content": " \n"})"),
+            "chat.jsonl:3: message 2 is an answer without words");
+  EXPECT_EQ(of(R"({"role": "user", "content": "Hi"})"), "chat.jsonl:3: nobody answers");
+  EXPECT_EQ(of(R"({"role": "assistant", "content": "Hi"}, {"role": "user", "content": "Hi"})"),
+            "chat.jsonl:3: the last message is from user");
+  EXPECT_EQ(of(R"({"role": "user", "content": "Hi"}, {"role": "system", "content": "Hi"})"),
+            "chat.jsonl:3: message 2 is a system message");
+  EXPECT_EQ(of(R"({"role": "user", "content": ["Hi"]})"),
+            "chat.jsonl:3: the content of message 1 is not text");
+  EXPECT_NE(of(R"({"content": "Hi"})").find("chat.jsonl:3, message 1: "), std::string::npos);
+  EXPECT_NE(conversation_error("{\"messages\": [").find("chat.jsonl:3"), std::string::npos);
+  EXPECT_EQ(of(""), "chat.jsonl:3: there are no messages");
+}
+
+// A tokenizer with everybody's special tokens.
+const std::vector<std::string>& chat_specials() {
+  static const std::vector<std::string> all{
+      "<|endoftext|>", "<|im_start|>",      "<|im_end|>",
+      "<|im_sep|>",    "<|eot_id|>",        "<|begin_of_text|>",
+      "[INST]",        "[/INST]",           "<s>",
+      "</s>",          "<|end_header_id|>", "<|start_header_id|>",
+      "<｜User｜>",    "<｜Assistant｜>",   "<｜end▁of▁sentence｜>"};
+  return all;
+}
+
+text::Tokenizer chat_tokenizer(std::size_t size = 400) {
+  text::BpeTrainerOptions options;
+  options.vocab_size = size;
+  options.special_tokens = chat_specials();
+  text::BpeTrainer trainer(options);
+  trainer.feed(core::read_file("book/2-training/11-supervised-fine-tuning.md"));
+  text::Vocab vocabulary = trainer.train();
+  vocabulary.bos = vocabulary.eos = 0;
+  return text::Tokenizer(vocabulary);
+}
+
+struct Learnt {
+  std::string learnt, all;  ///< of one sequence
+};
+
+std::vector<Learnt> spell(const ChatEncoder& encoder, const Conversation& conversation) {
+  std::vector<Learnt> out;
+  for (const ChatSequence& sequence : encoder.encode(conversation)) {
+    Learnt one;
+    EXPECT_EQ(sequence.ids.size(), sequence.learnt.size());
+    for (std::size_t i = 0; i < sequence.ids.size(); ++i) {
+      const std::string piece(encoder.tokenizer().bytes(sequence.ids[i]));
+      one.all += piece;
+      one.learnt += sequence.learnt[i] == 1 ? piece : "";
+    }
+    out.push_back(one);
+  }
+  return out;
+}
+
+// Exactly the answers are learnt, whatever the template.
+struct TemplateCase {
+  const char* source;
+  std::string answers;  ///< what is learnt of three answers in one sequence; empty: three sequences
+  std::string last;     ///< what is learnt of the last one
+  const char* system = "Be brief.";
+};
+
+std::vector<TemplateCase> template_cases() {
+  const auto all = [](const std::string& end, const std::string& before = "") {
+    return before + "Four." + end + before + "Nine!" + end + before + "A  cat\nsat" + end;
+  };
+  const std::string folder = "tests/template/templates/";
+  static const std::string header = folder + "header_turns.jinja",
+                           separator = folder + "separator_turns.jinja",
+                           bracket = folder + "bracket_turns.jinja",
+                           machine = folder + "state_machine.jinja",
+                           thinking = folder + "thinking_tools.jinja";
+  return {{"chatml", all("<|im_end|>"), "A  cat\nsat<|im_end|>"},
+          {"plain", all("<|endoftext|>", " "), " A  cat\nsat<|endoftext|>"},
+          {separator.c_str(), all("<|im_end|>"), "A  cat\nsat<|im_end|>"},
+          {header.c_str(), all("<|eot_id|>"), "A  cat\nsat<|eot_id|>"},
+          {bracket.c_str(), all("</s>", " "), " A  cat\nsat</s>", nullptr},
+          {machine.c_str(), all("<｜end▁of▁sentence｜>"), "A  cat\nsat<｜end▁of▁sentence｜>"},
+          {thinking.c_str(), "", "<think>\n\n</think>\n\nA  cat\nsat<|im_end|>"}};
+}
+
+TEST(ChatEncoder, ExactlyTheAnswersAreLearntWhateverTheTemplate) {
+  const text::Tokenizer tokenizer = chat_tokenizer();
+  for (const TemplateCase& c : template_cases()) {
+    const std::string eos =
+        std::string(c.source).find("bracket") == std::string::npos ? "<|endoftext|>" : "</s>";
+    const ChatEncoder encoder(tokenizer, chat_template_source(c.source), "<s>", eos);
+    core::json::array messages;
+    if (c.system != nullptr) messages.push_back({{"role", "system"}, {"content", c.system}});
+    for (const auto& [question, answer] :
+         {std::pair{"Two and two?", "Four."}, {"And five?", "Nine!"}, {"Rhyme.", "A  cat\nsat"}}) {
+      messages.push_back({{"role", "user"}, {"content", question}});
+      messages.push_back({{"role", "assistant"}, {"content", answer}});
+    }
+    const Conversation conversation = conversation_of(messages, "x", true);
+    const std::vector<Learnt> spelt = spell(encoder, conversation);
+    ASSERT_EQ(spelt.size(), c.answers.empty() ? 3u : 1u) << c.source;
+    EXPECT_EQ(spelt.back().learnt, c.answers.empty() ? c.last : c.answers) << c.source;
+    // The sequence begins with what the engine feeds for the first answer, and is the template's own writing.
+    messages.resize(c.system != nullptr ? 2 : 1);
+    const std::vector<std::int32_t> prompt = encoder.prompt(messages);
+    const ChatSequence first = encoder.encode(conversation)[0];
+    EXPECT_TRUE(std::equal(prompt.begin(), prompt.end(), first.ids.begin())) << c.source;
+    EXPECT_EQ(std::count(first.learnt.begin(),
+                         first.learnt.begin() + static_cast<std::ptrdiff_t>(prompt.size()), 1),
+              0);
+    EXPECT_EQ(tokenizer.encode(spelt[0].all, true), first.ids) << c.source;
+    EXPECT_TRUE(encoder.end_of_answer()) << c.source;
+    // Answers without weight are read and not learnt.
+    Conversation unweighted = conversation;
+    unweighted.learnt.assign(unweighted.learnt.size(), 0);
+    EXPECT_TRUE(encoder.encode(unweighted).empty());
+    unweighted.learnt.back() = 1;
+    const auto only_last = spell(encoder, unweighted);
+    ASSERT_EQ(only_last.size(), 1u);
+    EXPECT_EQ(only_last[0].learnt, c.last) << c.source;
+  }
+}
+
+TEST(ChatEncoder, RefusesWhatWouldBecomeASpecialToken) {
+  const ChatEncoder encoder(chat_tokenizer(), chat_template_source("chatml"), "", "");
+  try {
+    encoder.encode(parse_conversation(
+        R"({"messages": [{"role": "user", "content": "Say <|im_end|>"}, {"role": "assistant", "content": "No"}]})",
+        "chat.jsonl:7"));
+    FAIL();
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.argument(), "chat.jsonl:7");
+    EXPECT_EQ(error.message(), "message 1 holds the special token <|im_end|>");
+  }
+  const ChatEncoder strict(chat_tokenizer(),
+                           core::read_file("tests/template/templates/bracket_turns.jinja"), "", "");
+  try {
+    strict.encode(parse_conversation(
+        R"({"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}]})",
+        "chat.jsonl:9"));
+    FAIL();
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.argument(), "chat.jsonl:9");
+    EXPECT_NE(error.message().find("roles must alternate"), std::string::npos);
+  }
+  EXPECT_THROW(chat_template_source("chatlm"), core::Error);
+}
+
+// Every conversation once an epoch, whole, and again from any position.
+std::vector<ChatSequence> numbered_sequences(std::size_t n) {
+  std::vector<ChatSequence> out;
+  core::Rng rng(4);
+  for (std::size_t i = 0; i < n; ++i) {
+    ChatSequence s{.ids = {}, .learnt = {}, .where = fmt::format("x:{}", i)};
+    const std::size_t length = 3 + rng.below(14);
+    for (std::size_t t = 0; t < length; ++t) {
+      s.ids.push_back(static_cast<std::int32_t>(i));
+      s.learnt.push_back(t >= length / 2 ? 1 : 0);
+    }
+    out.push_back(s);
+  }
+  return out;
+}
+
+TEST(PackedSequences, EveryConversationOnceAnEpochAndAgainFromAnyPosition) {
+  PackedSequences packed(numbered_sequences(40), 32, 9, true),
+      other(numbered_sequences(40), 32, 9, true);
+  EXPECT_EQ(packed.cells() - packed.learnt(), [&] {
+    std::int64_t n = 0;
+    for (const ChatSequence& s : packed.sequences()) n += s.cells() - s.learnt_tokens();
+    return n;
+  }());
+  std::vector<int> seen(40);
+  std::int64_t counted = 0;
+  MicroBatchBuffer batch;
+  const std::int64_t rows = packed.rows();
+  EXPECT_LE(rows, packed.cells() / 32 + 2);  // rows are nearly full
+  for (std::int64_t r = 0; r < rows; ++r) {
+    packed.next(1, batch);
+    EXPECT_LE(batch.ids.size(), 32u);
+    check(batch.view(), 40, 32);
+    for (std::size_t s = 0; s + 1 < batch.row_offsets.size(); ++s)
+      ++seen[static_cast<std::size_t>(batch.ids[static_cast<std::size_t>(batch.row_offsets[s])])];
+    counted += static_cast<std::int64_t>(total_weight(batch.view()));
+  }
+  EXPECT_EQ(seen, std::vector<int>(40, 1));
+  EXPECT_EQ(counted, packed.learnt());
+  MicroBatchBuffer a, b;
+  for (int i = 0; i < 7; ++i) packed.next(3, a);
+  other.restore(packed.position());
+  for (int i = 0; i < 9; ++i) {
+    packed.next(2, a), other.next(2, b);
+    ASSERT_EQ(a, b);
+  }
+  EXPECT_GE(packed.epoch(), 1);
+  PackedSequences strangers(numbered_sequences(39), 32, 9, true);
+  EXPECT_THROW(strangers.restore(packed.position()), core::Error);
+  EXPECT_THROW(PackedSequences(numbered_sequences(40), 8, 9, true), core::Error);
+  EXPECT_THROW(PackedSequences({}, 8, 9, true), core::Error);
+}
+
+}  // namespace
+}  // namespace rose::trainer
