@@ -35,6 +35,9 @@ struct EngineOptions {
   std::uint64_t seed = 0;  ///< for requests that bring none
   std::shared_ptr<Drafter> drafter{};
   int drafts = 4;  ///< guesses per step
+  /// While at most so many requests run, the text that a grammar forces is guessed; it needs the tokenizer.
+  std::size_t forced_streams = 4;
+  int forced_drafts = 16;  ///< tokens of it per step
 };
 
 // What an engine has done and has.

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "rose/core/error.h"
 #include "rose/infer/engine_state.h"
+#include "rose/infer/structured.h"
 #include "rose/model/weights.h"
-
-#include <fmt/format.h>
 
 namespace rose::infer {
 namespace {
@@ -131,14 +132,26 @@ bool Engine::State::launch() {
   return true;
 }
 
+// Guess what comes next.
 void Engine::State::guess() {
-  if (options.drafter == nullptr) return;
+  const bool few = tokenizer.has_value() && scheduler.running().size() <= options.forced_streams;
+  if (options.drafter == nullptr && !few) return;
   for (Sequence* s : scheduler.running()) {
     if (s->awaited > 0 || s->pending() != 1 || !s->drafts.empty()) continue;
-    const std::int64_t room = std::min<std::int64_t>(options.drafts, s->limit - s->known() - 1);
-    if (room > 0) options.drafter->draft(s->tokens, static_cast<int>(room), s->drafts);
-    if (static_cast<std::int64_t>(s->drafts.size()) > std::max<std::int64_t>(room, 0))
-      s->drafts.resize(static_cast<std::size_t>(std::max<std::int64_t>(room, 0)));
+    const std::int64_t room = s->limit - s->known() - 1;
+    if (room <= 0) continue;
+    const auto most = [&](int asked) {
+      return static_cast<int>(std::min<std::int64_t>(asked, room));
+    };
+    const GrammarState* const grammar = static_cast<const Choice&>(*s).sampler.grammar();
+    if (few && grammar != nullptr)
+      s->drafts = forced_draft(*grammar, *tokenizer, most(options.forced_drafts));
+    if (s->drafts.empty() && options.drafter != nullptr) {
+      const int wanted = most(options.drafts);
+      options.drafter->draft(s->tokens, wanted, s->drafts);
+      if (s->drafts.size() > static_cast<std::size_t>(wanted))
+        s->drafts.resize(static_cast<std::size_t>(wanted));
+    }
   }
 }
 

@@ -590,10 +590,10 @@ SchemaCompiler::Expression SchemaCompiler::number(const json::object& s, bool in
       fail(core::Code::unsupported, where + "/multipleOf",
            fmt::format("only integers from 1 to {} are", most));
     range.multiple = static_cast<std::int32_t>(n);
-    range.integer = range.integer || n > 1;
+    range.integer = true;  // of 1, too
   }
   if (!range.least && !range.most && range.multiple == 1)
-    return named(integer ? "integer" : "number", [&] { return json_number(l_, range); });
+    return named(range.integer ? "integer" : "number", [&] { return json_number(l_, range); });
   return json_number(l_, range);
 }
 

@@ -229,6 +229,7 @@ TEST(JsonSchema, CombinesKeywords) {
   EXPECT_FALSE(admits(R"({"prefixItems": [{"const": 1}], "type": "array", "minItems": 1})", "[]"));
   EXPECT_TRUE(
       admits(R"({"type": ["integer", "null"], "allOf": [{"minimum": 3}, {"maximum": 4}]})", "4"));
+  EXPECT_FALSE(admits(R"({"type": "number", "multipleOf": 1, "minimum": 1})", "1.5"));
   EXPECT_TRUE(admits(R"({"type": "string", "format": "date"})", R"("2024-02-28")"));
   EXPECT_FALSE(admits(R"({"type": "string", "format": "date"})", R"("2024-02-30")"));
   EXPECT_TRUE(admits("true", R"([{"a": [1.5e3, "x", {}]}, null])"));
