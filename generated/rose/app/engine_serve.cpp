@@ -49,7 +49,7 @@ void serve_engine(const ServeEngineArguments& a) {
   infer::Engine engine(a.parrot ? parrot(a, checkpoint.config, tokenizer)
                                 : make_runner(a.engine, a.batch, model::load_weights(checkpoint)),
                        options, tokenizer);
-  const infer::MemoryPlan& memory = engine.control().memory();
+  const infer::MemoryPlan memory = engine.control().memory();
   serve::EngineFacts facts;
   facts.runner = engine.control().runner();
   facts.vocab = checkpoint.config.vocab_size;
