@@ -113,6 +113,8 @@ set(ROSE_OUTPUTS
   rose/infer/plan.cpp
   rose/infer/prefix_cache.cpp
   rose/infer/prefix_cache.h
+  rose/infer/profile.cpp
+  rose/infer/profile.h
   rose/infer/regex.cpp
   rose/infer/regex.h
   rose/infer/request.h
@@ -178,6 +180,9 @@ set(ROSE_OUTPUTS
   rose/kernels/fixed.h
   rose/kernels/gemm-inl.h
   rose/kernels/gpu/activation.cuh
+  rose/kernels/gpu/activity.cpp
+  rose/kernels/gpu/activity.cu
+  rose/kernels/gpu/activity.h
   rose/kernels/gpu/attention.cpp
   rose/kernels/gpu/attention.cuh
   rose/kernels/gpu/attention.h
@@ -982,6 +987,8 @@ set(ROSE_FILES
   rose/infer/plan.cpp
   rose/infer/prefix_cache.cpp
   rose/infer/prefix_cache.h
+  rose/infer/profile.cpp
+  rose/infer/profile.h
   rose/infer/regex.cpp
   rose/infer/regex.h
   rose/infer/request.h
@@ -1047,6 +1054,9 @@ set(ROSE_FILES
   rose/kernels/fixed.h
   rose/kernels/gemm-inl.h
   rose/kernels/gpu/activation.cuh
+  rose/kernels/gpu/activity.cpp
+  rose/kernels/gpu/activity.cu
+  rose/kernels/gpu/activity.h
   rose/kernels/gpu/attention.cpp
   rose/kernels/gpu/attention.cuh
   rose/kernels/gpu/attention.h

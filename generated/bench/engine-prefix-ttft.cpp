@@ -1,9 +1,11 @@
 // Wait for first tokens, with the cache and without.
 
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 
 #include "labs/inference/requests.h"
+#include "rose/core/files.h"
 
 namespace {
 
@@ -82,7 +84,10 @@ int main(int argc, char** argv) {
        .warmup = 1},
       [&] {
         without = median_wait(cold, false, ++seed);
+        const char* const profile = std::getenv("ROSE_PROFILE");
+        if (profile != nullptr) warm.control().start_profile();
         with = median_wait(warm, true, seed);
+        if (profile != nullptr) core::write_file_atomic(profile, warm.control().stop_profile());
         std::fprintf(stderr, "first token after %.3f ms without, %.3f ms with\n", without, with);
         return without / with;
       });

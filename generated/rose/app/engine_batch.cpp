@@ -204,6 +204,7 @@ void add_batch_options(CLI::App& command, BatchOptions& o) {
       ->check(CLI::Range(1, 1024));
   many->add_option("--scheduling-policy", o.policy, "fifo, pack, priority or shortest")
       ->capture_default_str();
+  many->add_option("--profile", o.profile, "Write what took time to this file (Chrome's format)");
 }
 
 // Submit all, step, write, report.
@@ -270,6 +271,7 @@ void generate_batch(const EngineOptions& engine_options, const BatchOptions& bat
     }
   }
   requests.clear();
+  if (!batch.profile.empty()) engine.control().start_profile();
   catch_interrupts();
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [&] {
@@ -294,6 +296,8 @@ void generate_batch(const EngineOptions& engine_options, const BatchOptions& bat
   }
   progress.finish();
   report(engine, engine.control().statistics(), answers.all.size(), seconds());
+  if (!batch.profile.empty())
+    core::write_file_atomic(batch.profile, engine.control().stop_profile());
   if (interrupted) throw core::Error(core::Code::cancelled, "interrupted");
 }
 

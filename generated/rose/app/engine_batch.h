@@ -19,6 +19,7 @@ struct BatchOptions {
   std::int64_t max_num_seqs = 0, max_num_batched_tokens = 0;  ///< 0: what suits the device
   int block_size = 16;
   double gpu_memory_utilization = 0.9;
+  std::string profile;  ///< a file for what took time; empty: nobody asks
 };
 
 void add_batch_options(CLI::App& command, BatchOptions& options);

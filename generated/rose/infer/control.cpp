@@ -208,4 +208,29 @@ std::vector<std::string> Control::adapters() const {
   return names;
 }
 
+// Record, and write it down.
+void Control::start_profile() {
+  Engine::State& s = *engine_->state_;
+  const Pause pause(s);
+  if (s.profile)
+    throw core::Error(core::Code::invalid_argument, "a profile is being recorded").in("profile");
+  s.settle();
+  s.delivery.send();
+  s.runner->start_profile();
+  s.profile.emplace();
+}
+
+std::string Control::stop_profile() {
+  Engine::State& s = *engine_->state_;
+  const Pause pause(s);
+  if (!s.profile)
+    throw core::Error(core::Code::invalid_argument, "no profile is being recorded").in("profile");
+  s.settle();
+  s.delivery.send();
+  std::vector<ProfileSpan> spans = std::move(*s.profile);
+  s.profile.reset();
+  s.runner->stop_profile(spans);
+  return chrome_trace(spans);
+}
+
 }  // namespace rose::infer

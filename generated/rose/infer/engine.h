@@ -98,6 +98,11 @@ class Control {
   void unload_adapter(std::string_view name);
   std::vector<std::string> adapters() const;  ///< sorted
 
+  /// Records what every step consists of, and what the device does, until it is stopped. Throws core::Error when it is recorded already.
+  void start_profile();
+  /// Chrome's trace format: https://ui.perfetto.dev opens it. Throws core::Error when nothing is recorded.
+  std::string stop_profile();
+
  private:
   Engine* engine_;
 };

@@ -10,7 +10,12 @@ namespace rose::infer {
 // Wait for the oldest launch, and go through its rows.
 void Engine::State::complete() {
   const auto start = std::chrono::steady_clock::now();
-  const StepOutput out = runner->wait();
+  StepOutput out;
+  {
+    const Stretch waiting(profile, "wait");
+    out = runner->wait();
+  }
+  const Stretch taking(profile, "take in");
   statistics.runner_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   Launch done = std::move(in_flight.front());

@@ -14,6 +14,7 @@
 
 #include "rose/infer/delivery.h"
 #include "rose/infer/engine.h"
+#include "rose/infer/profile.h"
 #include "rose/infer/scheduler.h"
 
 namespace rose::infer {
@@ -132,6 +133,7 @@ struct Engine::State {
       hidden_tokens;
   std::vector<RowSampling> sampling;
   Statistics statistics;
+  std::optional<std::vector<ProfileSpan>> profile;  ///< while somebody records
   Delivery delivery;
   std::thread loop;
 };

@@ -6,7 +6,6 @@
 
 #include "rose/core/error.h"
 #include "rose/infer/engine_state.h"
-#include "rose/infer/structured.h"
 #include "rose/model/weights.h"
 
 namespace rose::infer {
@@ -23,6 +22,7 @@ double since(Clock::time_point start) {
 // Plan, launch, take in.
 bool Engine::State::step() {
   const auto start = Clock::now();
+  const Stretch whole(profile, "step");
   take_mail();
   if (failed) {
     fail_engine(
@@ -86,8 +86,11 @@ void Engine::State::take_mail() {
 
 // Make a plan that does something.
 bool Engine::State::launch() {
-  guess();
-  scheduler.plan(plan);
+  {
+    const Stretch planning(profile, "plan");
+    guess();
+    scheduler.plan(plan);
+  }
   while (!in_flight.empty() &&
          (plan.short_of_pages || (plan.rows.empty() && plan.impossible == nullptr))) {
     complete();
@@ -120,7 +123,11 @@ bool Engine::State::launch() {
   if (spare.empty()) spare.emplace_back();
   Launch next = std::move(spare.back());
   spare.pop_back();
-  build(next);
+  {
+    const Stretch building(profile, "build");
+    build(next);
+  }
+  const Stretch launching(profile, "launch");
   const auto start = Clock::now();
   const auto rows = static_cast<std::int64_t>(plan.rows.size());
   const std::int64_t stride = rows > 0 ? static_cast<std::int64_t>(table.size()) / rows : 0;
@@ -144,8 +151,11 @@ void Engine::State::guess() {
       return static_cast<int>(std::min<std::int64_t>(asked, room));
     };
     const GrammarState* const grammar = static_cast<const Choice&>(*s).sampler.grammar();
-    if (few && grammar != nullptr)
-      s->drafts = forced_draft(*grammar, *tokenizer, most(options.forced_drafts));
+    if (few && grammar != nullptr) {
+      s->drafts = tokenizer->encode(grammar->forced(), false);
+      const auto wanted = static_cast<std::size_t>(most(options.forced_drafts));
+      if (s->drafts.size() > wanted) s->drafts.resize(wanted);
+    }
     if (s->drafts.empty() && options.drafter != nullptr) {
       const int wanted = most(options.drafts);
       options.drafter->draft(s->tokens, wanted, s->drafts);

@@ -18,6 +18,8 @@
 #include "rose/core/error.h"
 #include "rose/core/log.h"
 #include "rose/infer/choose.h"
+#include "rose/infer/profile.h"
+#include "rose/kernels/gpu/activity.h"
 #include "rose/kernels/gpu/cross_entropy.h"
 #include "rose/kernels/gpu/embedding.h"
 #include "rose/kernels/gpu/graph.h"
@@ -451,6 +453,13 @@ class GpuRunner final : public Runner {
         }
       }
     }
+  }
+
+  void start_profile() override { gpu::start_activities(); }
+  void stop_profile(std::vector<ProfileSpan>& spans) override {
+    gpu::synchronize(stream_.get());
+    for (gpu::Activity& a : gpu::stop_activities())
+      spans.push_back({std::move(a.name), "device", a.begin, a.end});
   }
 
   void must_be_idle(const char* what) const {

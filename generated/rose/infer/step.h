@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "rose/infer/memory_plan.h"
 #include "rose/infer/sampling.h"
@@ -18,6 +19,8 @@ struct Adapter;
 }  // namespace rose::model
 
 namespace rose::infer {
+
+struct ProfileSpan;
 
 /// T tokens in S rows, R of them followed by a choice.
 struct StepInput {
@@ -82,6 +85,9 @@ class Runner {
   /// Whole pages as bytes, for moving a cache: each [keys | values, layers, kv_heads, page_size, head_dim].
   virtual void read_pages(std::span<const std::int32_t> pages, std::span<std::byte> out) const = 0;
   virtual void write_pages(std::span<const std::int32_t> pages, std::span<const std::byte> in) = 0;
+  /// Notes what a device does from now on; then appends it. A runner without a device of its own has nothing to say.
+  virtual void start_profile() {}
+  virtual void stop_profile(std::vector<ProfileSpan>& /*spans*/) {}
 };
 
 }  // namespace rose::infer

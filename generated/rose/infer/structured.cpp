@@ -45,11 +45,4 @@ std::shared_ptr<const ByteGrammar> choice_grammar(const std::vector<std::string>
   return compile(language, root, trie);
 }
 
-std::vector<std::int32_t> forced_draft(const GrammarState& state, const text::Tokenizer& tokenizer,
-                                       int most) {
-  std::vector<std::int32_t> ids = tokenizer.encode(state.forced(), false);
-  if (ids.size() > static_cast<std::size_t>(most)) ids.resize(static_cast<std::size_t>(most));
-  return ids;
-}
-
 }  // namespace rose::infer

@@ -21,8 +21,4 @@ std::shared_ptr<const ByteGrammar> ebnf_grammar(std::string_view grammar, const 
 std::shared_ptr<const ByteGrammar> choice_grammar(const std::vector<std::string>& texts,
                                                   const TriePtr& trie);
 
-/// The text that must come next, as the tokenizer would cut it: a draft for the model to verify.
-std::vector<std::int32_t> forced_draft(const GrammarState& state, const text::Tokenizer& tokenizer,
-                                       int most);
-
 }  // namespace rose::infer

@@ -43,6 +43,8 @@
 #include "rose/core/error.h"
 #include "rose/core/rng.h"
 #include "rose/infer/gpu_runner.h"
+#include "rose/infer/profile.h"
+#include "rose/kernels/gpu/activity.h"
 #include "rose/kernels/gpu/buffer.h"
 #include "rose/kernels/gpu/graph.h"
 #include "rose/kernels/gpu/tokens.h"

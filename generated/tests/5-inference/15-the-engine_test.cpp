@@ -42,6 +42,7 @@
 #include "labs/inference/requests.h"
 #include "rose/app/engine_batch.h"
 #include "rose/core/error.h"
+#include "rose/core/json.h"
 #include "rose/core/rng.h"
 #include "rose/infer/cpu_runner.h"
 #include "rose/infer/delivery.h"
@@ -476,6 +477,35 @@ TEST(Engine, TheControlPlane) {
   KvExport wrong = prefix;
   wrong.weights_version = 1;
   EXPECT_THROW(other.control().import_prefix(wrong), core::Error);
+}
+
+// Every launch is taken in, within its step.
+TEST(Engine, AProfileHasThePartsOfEveryStep) {
+  Engine engine(make_cpu_runner(little(), {.max_sequences = 4}));
+  EXPECT_THROW(engine.control().stop_profile(), core::Error);
+  engine.control().start_profile();
+  EXPECT_THROW(engine.control().start_profile(), core::Error);
+  engine.submit(make({1, 2, 3}));
+  engine.run();
+  const core::json::value trace = core::parse_json(engine.control().stop_profile(), "trace");
+  std::map<std::string, std::vector<std::pair<double, double>>> spans;
+  for (const core::json::value& event : trace.at("traceEvents").as_array()) {
+    if (event.at("ph") != "X") continue;
+    const double begin = event.at("ts").to_number<double>();
+    spans[std::string(event.at("name").as_string())].emplace_back(
+        begin, begin + event.at("dur").to_number<double>());
+  }
+  ASSERT_EQ(spans["launch"].size(), 12u);
+  ASSERT_EQ(spans["wait"].size(), 12u);
+  constexpr double rounding = 0.01;
+  for (const char* part : {"plan", "build", "launch", "wait", "take in"}) {
+    for (const auto& [begin, end] : spans[part])
+      EXPECT_TRUE(std::ranges::any_of(spans["step"], [&](const auto& step) {
+        return step.first <= begin + rounding && end <= step.second + rounding;
+      })) << part;
+  }
+  for (std::size_t i = 0; i < 12; ++i)
+    EXPECT_LE(spans["launch"][i].second, spans["wait"][i].first + rounding);
 }
 
 // Submit from many threads.
