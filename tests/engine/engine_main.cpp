@@ -66,7 +66,7 @@ infer::Request request_of(const json::object& asked, const infer::TriePtr& trie,
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   const auto checkpoint = model::open_checkpoint(argc > 1 ? argv[1] : "");
   const bool random = argc > 2;
   std::optional<text::Tokenizer> tokenizer;
@@ -80,6 +80,7 @@ int main(int argc, char** argv) {
       infer::make_cpu_runner(std::move(weights),
                              {.max_tokens = 256, .max_sequences = 32, .positions = 1024}),
       {.max_chunk = 64, .drafts = 4}, tokenizer);
+  std::cerr << "the model is there" << std::endl;
   std::vector<std::unique_ptr<Answer>> answers;
   for (std::string line; std::getline(std::cin, line);) {
     Answer& answer = *answers.emplace_back(std::make_unique<Answer>());
@@ -99,4 +100,7 @@ int main(int argc, char** argv) {
   std::cerr << json::serialize(json::object{
                    {"steps", s.steps}, {"drafted", s.drafted}, {"right", s.drafts_right}})
             << '\n';
+} catch (const rose::core::Error& error) {
+  std::cerr << error.what() << '\n';
+  return 1;
 }

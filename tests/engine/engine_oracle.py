@@ -4,6 +4,7 @@
     engine_oracle.py families       greedy answers to 200 prompts for each of four small random checkpoints: transformers
     engine_oracle.py smollm2 N      the same for N prompts and the shipped GGUF file, which transformers dequantises
     engine_oracle.py schemas        documents written under random schemas by a small random model: jsonschema
+    engine_oracle.py vanish         the model's file goes away while the engine has it, and before
 
 All requests of a call run together in one engine. Where the oracle's best two logits are nearer than twice the error bound of
 the logits, either is right.
@@ -12,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -141,5 +143,26 @@ def schemas():
     assert right > 0
 
 
+def vanish():
+    path = os.environ.get("ROSE_MODEL", "")
+    if not os.path.isfile(path):
+        print("there is no SmolLM2 here: ROSE_MODEL")
+        sys.exit(77)
+    requests = [{"ids": [504, 260, 282, 253], "max_tokens": 12}, {"ids": [504, 999999], "max_tokens": 3}]
+    kept, _ = answers(path, requests)
+    assert kept[1]["finish"] == "out_of_range" and kept[0]["finish"] == "length", kept
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / "model.gguf"
+        shutil.copy(path, copy)
+        tool = subprocess.Popen([str(TOOL), str(copy)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert "is there" in tool.stderr.readline()
+        copy.unlink()
+        out, _ = tool.communicate("\n".join(map(json.dumps, requests)))
+        assert [json.loads(line) for line in out.splitlines()] == kept and tool.returncode == 0
+        tool = subprocess.run([str(TOOL), str(copy)], capture_output=True, text=True)
+        assert tool.returncode == 1 and "model.gguf" in tool.stderr, (tool.returncode, tool.stderr)
+    print("a file that vanishes is missed by the next engine and by no request")
+
+
 if __name__ == "__main__":
-    {"families": families, "smollm2": lambda: smollm2(int(sys.argv[2])), "schemas": schemas}[sys.argv[1]]()
+    {"vanish": vanish, "families": families, "smollm2": lambda: smollm2(int(sys.argv[2])), "schemas": schemas}[sys.argv[1]]()

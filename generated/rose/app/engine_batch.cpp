@@ -17,6 +17,7 @@
 #include "rose/infer/cpu_runner.h"
 #include "rose/infer/engine.h"
 #include "rose/infer/gpu_runner.h"
+#include "rose/infer/lookup_drafter.h"
 #include "rose/kernels/gpu/stream.h"
 #include "rose/model/files/checkpoint.h"
 
@@ -139,6 +140,9 @@ void report(const infer::Engine& engine, const infer::Statistics& s, std::size_t
              prompts, core::short_time(seconds), s.prompt_tokens, s.answer_tokens,
              static_cast<double>(s.answer_tokens) / seconds,
              share(s.prefix.tokens_found, s.prefix.tokens_asked), s.steps, s.preemptions);
+  if (s.drafted > 0)
+    fmt::print(stderr, "{} of {} guesses were right ({:.1f} %)\n", s.drafts_right, s.drafted,
+               share(s.drafts_right, s.drafted));
 }
 
 }  // namespace
@@ -204,6 +208,10 @@ void add_batch_options(CLI::App& command, BatchOptions& o) {
       ->check(CLI::Range(1, 1024));
   many->add_option("--scheduling-policy", o.policy, "fifo, pack, priority or shortest")
       ->capture_default_str();
+  many->add_option("--num-speculative-tokens", o.num_speculative_tokens,
+                   "Guess so many tokens from what was said before; the answers stay the same")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 64));
   many->add_option("--profile", o.profile, "Write what took time to this file (Chrome's format)");
 }
 
@@ -220,6 +228,10 @@ void generate_batch(const EngineOptions& engine_options, const BatchOptions& bat
   infer::EngineOptions options;
   options.policy = infer::parse_admission_policy(batch.policy);
   options.seed = given.seed;
+  if (batch.num_speculative_tokens > 0) {
+    options.drafter = std::make_shared<infer::LookupDrafter>();
+    options.drafts = batch.num_speculative_tokens;
+  }
   infer::Engine engine(make_runner(engine_options, batch, model::load_weights(checkpoint)), options,
                        tokenizer);
 

@@ -19,7 +19,8 @@ struct BatchOptions {
   std::int64_t max_num_seqs = 0, max_num_batched_tokens = 0;  ///< 0: what suits the device
   int block_size = 16;
   double gpu_memory_utilization = 0.9;
-  std::string profile;  ///< a file for what took time; empty: nobody asks
+  std::string profile;             ///< a file for what took time; empty: nobody asks
+  int num_speculative_tokens = 0;  ///< guesses per step, of what followed the last words before
 };
 
 void add_batch_options(CLI::App& command, BatchOptions& options);

@@ -204,6 +204,7 @@ std::vector<std::string> Control::adapters() const {
   Engine::State& s = *engine_->state_;
   const std::scoped_lock lock(s.inbox_mutex);
   std::vector<std::string> names;
+  names.reserve(s.adapters.size());
   for (const auto& [name, adapter] : s.adapters) names.push_back(name);
   return names;
 }

@@ -339,6 +339,39 @@ TEST(Engine, BadRequestsAreRefusedByNameAndHarmNobody) {
   EXPECT_EQ(engine.control().statistics().pages.referenced, 0);
 }
 
+// Contradictions and impossible schemas reach nobody else.
+TEST(Engine, ContradictionsAreRefusedByName) {
+  Engine engine(make_cpu_runner(little(), {.max_sequences = 4}));
+  const auto field = [&](auto&& change) {
+    Request r = make({1, 2, 3});
+    change(r.sampling);
+    try {
+      engine.submit(r);
+    } catch (const core::Error& error) {
+      return error.argument();
+    }
+    return std::string("accepted");
+  };
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(field([](Sampling& s) { s.min_tokens = 13; }), "min_tokens");
+  EXPECT_EQ(field([](Sampling& s) { s.n = 2, s.temperature = 0.0f; }), "n");
+  EXPECT_EQ(field([](Sampling& s) { s.n = 0; }), "n");
+  EXPECT_EQ(field([](Sampling& s) { s.n = 1000; }), "n");
+  EXPECT_EQ(field([](Sampling& s) { s.temperature = nan; }), "temperature");
+  EXPECT_EQ(field([](Sampling& s) { s.temperature = -1.0f; }), "temperature");
+  EXPECT_EQ(field([](Sampling& s) { s.top_k = -1; }), "top_k");
+  EXPECT_EQ(field([](Sampling& s) { s.min_p = 1.5f; }), "min_p");
+  EXPECT_EQ(field([](Sampling& s) { s.presence_penalty = 3.0f; }), "presence_penalty");
+  EXPECT_EQ(field([](Sampling& s) { s.repetition_penalty = 0.0f; }), "repetition_penalty");
+  EXPECT_EQ(field([](Sampling& s) { s.logprobs = -1, s.processed_logprobs = true; }),
+            "processed_logprobs");
+  EXPECT_EQ(field([](Sampling& s) { s.logprobs = 21; }), "logprobs");
+  EXPECT_EQ(field([](Sampling& s) { s.stop = {""}; }), "stop");
+  EXPECT_EQ(field([](Sampling& s) { s.stop_token_ids = {61}; }), "stop_token_ids");
+  EXPECT_EQ(field([](Sampling& s) { s.logit_bias = {{5, 1.0f}, {5, 2.0f}}; }), "logit_bias");
+  EXPECT_FALSE(engine.step()) << "nobody was let in";
+}
+
 // Cancel at any moment; every request hears one end.
 TEST(Engine, CancelAtAnyMoment) {
   const auto weights = little();
