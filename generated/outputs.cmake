@@ -13,6 +13,7 @@ set(ROSE_OUTPUTS
   labs/inference/pass.h
   labs/inference/qwen3.h
   labs/inference/requests.h
+  labs/inference/serving.h
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/rl/desk.h
@@ -44,6 +45,7 @@ set(ROSE_OUTPUTS
   rose/app/models.h
   rose/app/rose.cpp
   rose/app/rose_bench.cpp
+  rose/app/rose_bench_serve.cpp
   rose/app/rose_commands.h
   rose/app/rose_convert.cpp
   rose/app/rose_data.cpp
@@ -405,6 +407,18 @@ set(ROSE_OUTPUTS
   rose/serve/api_routes.cpp
   rose/serve/ask.h
   rose/serve/backend.h
+  rose/serve/bench_client.cpp
+  rose/serve/bench_client.h
+  rose/serve/bench_plan.cpp
+  rose/serve/bench_plan.h
+  rose/serve/bench_plot.cpp
+  rose/serve/bench_plot.h
+  rose/serve/bench_reading.cpp
+  rose/serve/bench_reading.h
+  rose/serve/bench_report.cpp
+  rose/serve/bench_report.h
+  rose/serve/bench_servers.cpp
+  rose/serve/bench_servers.h
   rose/serve/chat_fields.cpp
   rose/serve/chat_messages.cpp
   rose/serve/completion_fields.cpp
@@ -652,6 +666,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/15-the-engine
   5-inference/16-the-openai-compatible-server
   5-inference/17-engine-processes
+  5-inference/20-benchmarking-a-server
   5-inference/22-patterns-and-schemas
   5-inference/24-adapters
   5-inference/25-a-web-server
@@ -721,6 +736,9 @@ set(ROSE_BENCHES
   rmsnorm-backward
   rmsnorm-residual
   sampling
+  server-http-cost
+  server-itl-tail
+  server-ttft-idle
   softmax
   swiglu
   tokenizer-encode
@@ -752,6 +770,9 @@ set(ROSE_LINKS_paged-decode-64x4k cuda)
 set(ROSE_LINKS_rmsnorm-backward cuda)
 set(ROSE_LINKS_rmsnorm-residual cuda)
 set(ROSE_LINKS_sampling cuda)
+set(ROSE_LINKS_server-http-cost torch)
+set(ROSE_LINKS_server-itl-tail torch)
+set(ROSE_LINKS_server-ttft-idle torch)
 set(ROSE_LINKS_softmax cuda)
 set(ROSE_LINKS_swiglu cuda)
 set(ROSE_LINKS_train-cpu-eager torch)
@@ -799,6 +820,7 @@ set(ROSE_LINKS_5-inference/08-cuda-graphs-and-overlapped-scheduling torch cuda)
 set(ROSE_LINKS_5-inference/09-batch-invariance torch)
 set(ROSE_LINKS_5-inference/15-the-engine torch)
 set(ROSE_LINKS_5-inference/17-engine-processes torch)
+set(ROSE_LINKS_5-inference/20-benchmarking-a-server torch)
 set(ROSE_LINKS_5-inference/22-patterns-and-schemas torch)
 set(ROSE_LINKS_5-inference/24-adapters torch cuda)
 set(ROSE_LINKS_5-inference/25-embeddings torch)
@@ -828,6 +850,9 @@ set(ROSE_FILES
   bench/rmsnorm-backward.cpp
   bench/rmsnorm-residual.cpp
   bench/sampling.cpp
+  bench/server-http-cost.cpp
+  bench/server-itl-tail.cpp
+  bench/server-ttft-idle.cpp
   bench/softmax.cpp
   bench/swiglu.cpp
   bench/tokenizer-encode.cpp
@@ -886,6 +911,7 @@ set(ROSE_FILES
   labs/inference/pass.h
   labs/inference/qwen3.h
   labs/inference/requests.h
+  labs/inference/serving.h
   labs/information/information.h
   labs/notation/shape_walk.h
   labs/rl/desk.h
@@ -918,6 +944,7 @@ set(ROSE_FILES
   rose/app/models.h
   rose/app/rose.cpp
   rose/app/rose_bench.cpp
+  rose/app/rose_bench_serve.cpp
   rose/app/rose_commands.h
   rose/app/rose_convert.cpp
   rose/app/rose_data.cpp
@@ -1279,6 +1306,18 @@ set(ROSE_FILES
   rose/serve/api_routes.cpp
   rose/serve/ask.h
   rose/serve/backend.h
+  rose/serve/bench_client.cpp
+  rose/serve/bench_client.h
+  rose/serve/bench_plan.cpp
+  rose/serve/bench_plan.h
+  rose/serve/bench_plot.cpp
+  rose/serve/bench_plot.h
+  rose/serve/bench_reading.cpp
+  rose/serve/bench_reading.h
+  rose/serve/bench_report.cpp
+  rose/serve/bench_report.h
+  rose/serve/bench_servers.cpp
+  rose/serve/bench_servers.h
   rose/serve/chat_fields.cpp
   rose/serve/chat_messages.cpp
   rose/serve/completion_fields.cpp
@@ -1525,6 +1564,7 @@ set(ROSE_FILES
   tests/5-inference/15-the-engine_test.cpp
   tests/5-inference/16-the-openai-compatible-server_test.cpp
   tests/5-inference/17-engine-processes_test.cpp
+  tests/5-inference/20-benchmarking-a-server_test.cpp
   tests/5-inference/22-patterns-and-schemas_test.cpp
   tests/5-inference/24-adapters_test.cpp
   tests/5-inference/25-a-web-server_test.cpp

@@ -57,5 +57,6 @@ int main(int argc, char** argv) {
   rose::app::add_doctor(app);
   rose::app::add_bench(app);
   rose::app::add_serve(app);
+  rose::app::add_bench_serve(app);
   return rose::app::run(app, argc, argv);
 }

@@ -13,5 +13,6 @@ void add_models(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_serve(CLI::App& app);
+void add_bench_serve(CLI::App& app);
 
 }  // namespace rose::app

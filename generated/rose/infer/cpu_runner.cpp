@@ -46,6 +46,21 @@ class CpuRunner final : public Runner {
   }
   void read_pages(std::span<const std::int32_t> pages, std::span<std::byte> out) const override;
   void write_pages(std::span<const std::int32_t> pages, std::span<const std::byte> in) override;
+  void read_block(std::int32_t page, int layer, std::span<std::byte> out) const override {
+    for (std::size_t half = 0; half < halves_.size(); ++half)
+      std::memcpy(out.subspan(half * layer_page_bytes_, layer_page_bytes_).data(),
+                  page_at(half, layer, page), layer_page_bytes_);
+  }
+  void write_block(std::int32_t page, int layer, std::span<const std::byte> in) override {
+    for (std::size_t half = 0; half < halves_.size(); ++half)
+      std::memcpy(page_at(half, layer, page),
+                  in.subspan(half * layer_page_bytes_, layer_page_bytes_).data(),
+                  layer_page_bytes_);
+  }
+  bool tell_layers(std::function<void(int)> told) override {
+    workspace_.on_keys = std::move(told);
+    return true;
+  }
 
  private:
   struct Results {

@@ -135,6 +135,7 @@ class Engine {
 
  private:
   friend class Control;
+  friend class KvTransfer;
   std::unique_ptr<State> state_;
 };
 

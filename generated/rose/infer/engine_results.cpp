@@ -21,6 +21,7 @@ void Engine::State::complete() {
   Launch done = std::move(in_flight.front());
   in_flight.erase(in_flight.begin());
   scheduler.complete(done.rows);
+  if (watcher != nullptr) watcher->completed();
   for (std::size_t r = 0; r < done.rows.size(); ++r)
     take_row(done.rows[r], done.first_logit[r], done.first_hidden[r], out, done.weights_version);
   spare.push_back(std::move(done));

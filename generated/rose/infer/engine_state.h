@@ -59,6 +59,14 @@ struct Launch {
   std::uint64_t weights_version = 0;
 };
 
+/// Is told of steps on the thread that takes them.
+class StepWatcher {
+ public:
+  virtual ~StepWatcher() = default;
+  virtual void launching(std::span<const PlannedRow> rows) = 0;
+  virtual void completed() = 0;  ///< the oldest that was launched; its tokens are not taken in yet
+};
+
 struct Engine::State {
   State(std::unique_ptr<Runner> r, const EngineOptions& o, std::optional<text::Tokenizer> t);
   // What a step consists of.
@@ -127,6 +135,7 @@ struct Engine::State {
   std::vector<Launch>
       in_flight;  ///< the oldest first; two at most, so a deque's blocks would only cost
   std::vector<Launch> spare;
+  StepWatcher* watcher = nullptr;
   std::vector<kernels::KvPageCopy> copies;
   std::vector<std::shared_ptr<const LoadedAdapter>> slots;  ///< of the runner; null: empty
   std::vector<std::int32_t> ids, positions, offsets, table, logit_tokens, row_adapters,

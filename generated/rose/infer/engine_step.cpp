@@ -131,6 +131,7 @@ bool Engine::State::launch() {
   const auto start = Clock::now();
   const auto rows = static_cast<std::int64_t>(plan.rows.size());
   const std::int64_t stride = rows > 0 ? static_cast<std::int64_t>(table.size()) / rows : 0;
+  if (watcher != nullptr) watcher->launching(next.rows);
   runner->launch({ids, positions, offsets, table, stride, copies, logit_tokens, sampling,
                   row_adapters, hidden_tokens});
   statistics.runner_seconds += since(start);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -88,6 +89,13 @@ class Runner {
   /// Notes what a device does from now on; then appends it. A runner without a device of its own has nothing to say.
   virtual void start_profile() {}
   virtual void stop_profile(std::vector<ProfileSpan>& /*spans*/) {}
+
+  /// One layer of one page, keys and then values, while steps that do not touch the page may run. Only a runner that can tell its
+  /// layers can do that.
+  virtual void read_block(std::int32_t, int, std::span<std::byte>) const {}
+  virtual void write_block(std::int32_t, int, std::span<const std::byte>) {}
+  /// From now on calls `told` within a launch whenever a layer's keys and values are written. False: it cannot.
+  virtual bool tell_layers(std::function<void(int layer)>) { return false; }
 };
 
 }  // namespace rose::infer

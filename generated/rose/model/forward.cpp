@@ -180,6 +180,7 @@ class CpuOperations {
     if (kv_ != nullptr) {
       kernels::kv_append(k_, v_, *kv_, static_cast<int>(layer_index_), batch_.row_offsets,
                          batch_.positions, pool_);
+      if (ws_.on_keys) ws_.on_keys(static_cast<int>(layer_index_));
     }
   }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -78,6 +79,8 @@ class Workspace {
   std::span<float> x, normed, q, k, v, attn_out, projected, gate, up;  // sized by reserve
   std::span<float> rope_cos, rope_sin;
   std::vector<float> adapted;  ///< grows when a batch has adapters
+  std::function<void(int layer)>
+      on_keys;  ///< called when a layer's keys and values are in the cache
   std::span<const float> inv_freq() const { return inv_freq_; }
   float rope_scale() const { return rope_scale_; }
 

@@ -187,8 +187,10 @@ void Answer::write_delta(std::size_t i, ChoiceDelta delta, std::size_t tokens) {
   held.tokens += static_cast<std::int64_t>(tokens);
   const bool due =
       !held.begun || held.tokens >= kitchen_.stream_interval || !held.delta.finish.empty();
-  if (!due || held.delta.empty()) return;
-  write(delta_chunk(head_, held.delta, choices_[i].sum()));
+  if (!due || (held.delta.empty() && !ask_.usage_each)) return;
+  json::object chunk = delta_chunk(head_, held.delta, choices_[i].sum());
+  if (ask_.usage_each) chunk["usage"] = usage_chunk(head_, usage()).at("usage");
+  write(chunk);
   held = {.delta = {}, .tokens = 0, .begun = true};
 }
 

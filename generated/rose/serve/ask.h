@@ -22,6 +22,7 @@ struct Ask {
   Question question;  ///< without its prompt
   int n = 1;          ///< answers wanted of question.sampling.n, of which the likeliest are given
   bool stream = false, include_usage = false;
+  bool usage_each = false;               ///< of a stream: the usage so far in every event
   bool logprobs = false;                 ///< to be written
   bool echo = false, no_answer = false;  ///< completions: the prompt too; it alone
   ParserOptions parser;

@@ -14,7 +14,7 @@
 
 namespace rose::serve {
 
-class LocalBackend final : public Backend {
+class LocalBackend : public Backend {
  public:
   /// The tokenizer must be the one that the engine has. The engine is started.
   LocalBackend(infer::Engine& engine, const text::Tokenizer& tokenizer, EngineFacts facts);
@@ -23,10 +23,10 @@ class LocalBackend final : public Backend {
   ~LocalBackend() override;
 
   Number submit(Question question, Listener listener) override;
-  void submit_as(Number number, Question question,
-                 Listener listener);  ///< a number that is not in use
+  virtual void submit_as(Number number, Question question,
+                         Listener listener);  ///< a number that is not in use
   void cancel(Number number) override;
-  void cancel_all();
+  virtual void cancel_all();
   std::optional<EngineFacts> facts() const override { return facts_; }
   infer::Statistics statistics() const override { return engine_.control().statistics(); }
 

@@ -25,9 +25,7 @@ namespace rose::serve {
 using Clock = std::chrono::steady_clock;
 
 // Start a process that holds one end of a socket.
-namespace {
-
-pid_t spawn(const std::vector<std::string>& command, int socket) {
+pid_t spawn_with_socket(const std::vector<std::string>& command, int socket) {
   constexpr int theirs = 3;
   std::vector<std::string> words = command;
   for (std::string& word : words)
@@ -54,7 +52,7 @@ pid_t spawn(const std::vector<std::string>& command, int socket) {
 }
 
 // A process whose socket has ended is given two seconds to leave; one that is in the way is not.
-int reap(pid_t child, bool patiently) {
+int reap_process(pid_t child, bool patiently) {
   constexpr int tries = 100, pause = 20'000;  // microseconds
   int status = 0;
   for (int i = 0; patiently && i < tries; ++i) {
@@ -65,6 +63,8 @@ int reap(pid_t child, bool patiently) {
   waitpid(child, &status, 0);
   return status;
 }
+
+namespace {
 
 std::string how_it_ended(int status) {
   if (WIFSIGNALED(status))
@@ -211,7 +211,7 @@ std::string RemoteBackend::one_life() {
   pid_t child = 0;
   std::string why;
   try {
-    child = spawn(options_.command, ends[1]);
+    child = spawn_with_socket(options_.command, ends[1]);
     ::close(ends[1]);
     ends[1] = -1;
     process_ = child;
@@ -229,7 +229,7 @@ std::string RemoteBackend::one_life() {
   if (ends[1] >= 0) ::close(ends[1]);
   ::shutdown(ends[0], SHUT_RDWR);
   if (child > 0) {
-    const int status = reap(child, why.empty());
+    const int status = reap_process(child, why.empty());
     if (why.empty()) why = how_it_ended(status);
   }
   process_ = 0;

@@ -27,6 +27,11 @@ struct RemoteOptions {
   std::chrono::milliseconds first_wait{500}, longest_wait{30'000}, credit{60'000};
 };
 
+/// Starts a process that holds the socket as descriptor 3, which "{socket}" in the command becomes. Throws core::Error (not_found).
+pid_t spawn_with_socket(const std::vector<std::string>& command, int socket);
+/// Waits for its end, two seconds if patient, and ends it then. Returns its status.
+int reap_process(pid_t child, bool patiently);
+
 class RemoteBackend final : public Backend {
  public:
   explicit RemoteBackend(RemoteOptions options);

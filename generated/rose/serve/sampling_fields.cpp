@@ -29,6 +29,7 @@ void read_stream(Fields& fields, Ask& ask) {
             "stream_options", "invalid_value");
   Fields inner(*options, "stream_options");
   ask.include_usage = inner.flag("include_usage", false);
+  ask.usage_each = inner.flag("continuous_usage_stats", false);
   inner.ignore({"include_obfuscation"});
   inner.finish();
 }

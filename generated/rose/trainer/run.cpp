@@ -131,8 +131,8 @@ Run::Run(const TrainConfig& config, bool resume, const RunHooks& hooks, core::Th
   task_ = make_task(config_, folder_, tokenizer_, shape_);
   if (config_.device == "cpu" || !kernels::gpu::available())
     check_memory(config_, shape_, weights->parameter_count());
-  compute_ = in_memory(
-      config_, [&] { return task_->objective(device_of(config_, weights, pool_)); });
+  compute_ =
+      in_memory(config_, [&] { return task_->objective(device_of(config_, weights, pool_)); });
   // The loop, from the beginning or from a checkpoint.
   LoopOptions loop{.rows = config_.batch.rows,
                    .context = config_.batch.context,
