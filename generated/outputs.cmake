@@ -422,6 +422,8 @@ set(ROSE_OUTPUTS
   rose/serve/chat_fields.cpp
   rose/serve/chat_messages.cpp
   rose/serve/completion_fields.cpp
+  rose/serve/embeddings.cpp
+  rose/serve/embeddings.h
   rose/serve/engine_server.cpp
   rose/serve/engine_server.h
   rose/serve/fields.cpp
@@ -1321,6 +1323,8 @@ set(ROSE_FILES
   rose/serve/chat_fields.cpp
   rose/serve/chat_messages.cpp
   rose/serve/completion_fields.cpp
+  rose/serve/embeddings.cpp
+  rose/serve/embeddings.h
   rose/serve/engine_server.cpp
   rose/serve/engine_server.h
   rose/serve/fields.cpp

@@ -193,6 +193,26 @@ class Conformance(unittest.TestCase):
         self.assertEqual(len(cut["token_strs"]), cut["count"])
         self.assertEqual(self.server.post("/detokenize", {"tokens": cut["tokens"]})[1]["prompt"], "naïve 👍")
 
+    def test_embeddings(self):
+        ask = lambda text, **fields: self.client.embeddings.create(model=NAME, input=text, **fields)
+        texts = ["a bird", "another bird", "a bird"]
+        packed = ask(texts)  # this client asks for base64 unless told otherwise
+        plain = ask(texts, encoding_format="float")
+        self.assertEqual([d.embedding for d in packed.data], [d.embedding for d in plain.data])
+        self.assertEqual([d.index for d in packed.data], [0, 1, 2])
+        self.assertEqual(packed.data[0].embedding, packed.data[2].embedding)
+        self.assertAlmostEqual(sum(x * x for x in packed.data[1].embedding), 1, delta=1e-6)
+        counts = [self.server.post("/tokenize", {"prompt": t})[1]["count"] for t in texts]
+        self.assertEqual((packed.usage.prompt_tokens, packed.usage.total_tokens), (sum(counts), sum(counts)))
+        mean = ask([[5, 6, 7]], encoding_format="float", extra_body={"pooling": "mean", "normalize": False}).data[0].embedding
+        each = [ask([[t]], encoding_format="float", extra_body={"normalize": False}).data[0].embedding for t in (5, 6, 7)]
+        for i, x in enumerate(mean):
+            self.assertAlmostEqual(x, sum(v[i] for v in each) / 3, delta=1e-6)
+        for fields, param in (({"input": []}, "input"), ({"input": ""}, "input"), ({"input": "x", "dimensions": 2}, "dimensions"),
+                              ({"input": "x", "encoding_format": "int8"}, "encoding_format"), ({}, "input"), ({"input": [[-1]]}, "input[0]")):
+            status, answer = self.server.post("/v1/embeddings", fields)
+            self.assertEqual((status, answer["error"]["param"]), (400, param), fields)
+
     def test_golden_stream(self):
         """Every byte of a stream, except what names this answer."""
         _, headers, body = self.server.request("POST", "/v1/chat/completions", {

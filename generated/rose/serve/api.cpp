@@ -109,6 +109,15 @@ void Api::ask(const std::shared_ptr<Call>& call, Ask (*read)(const Body&, const 
       ->start();
 }
 
+void Api::embed(const std::shared_ptr<Call>& call) {
+  if (draining_) throw no_engine("the server is shutting down");
+  if (!backend_.facts()) throw no_engine("it is starting, or starting again");
+  EmbeddingAsk asked = read_embeddings(body_of(call->request), card_);
+  std::make_shared<Embeddings>(Kitchen{card_, backend_, metrics_, pool_, options_.stream_interval},
+                               std::move(asked), call->exchange, call->headers)
+      ->start();
+}
+
 // Take a request to a thread that may work.
 void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   auto call = std::make_shared<Call>();
@@ -128,6 +137,8 @@ void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
         ask(call, read_completion);
       else if (path == "/generate")
         ask(call, read_generate);
+      else if (path == "/v1/embeddings")
+        embed(call);
       else if (path == "/tokenize")
         answer(*call, tokenize(body_of(call->request)));
       else if (path == "/detokenize")

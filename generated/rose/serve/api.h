@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rose/serve/answer.h"
+#include "rose/serve/embeddings.h"
 #include "rose/serve/http_server.h"
 #include "rose/serve/static_files.h"
 
@@ -48,6 +49,7 @@ class Api {
   Headers common_headers(const HttpRequest& request, const std::string& id) const;
   void get(Call& call);
   void ask(const std::shared_ptr<Call>& call, Ask (*read)(const Body&, const ModelCard&));
+  void embed(const std::shared_ptr<Call>& call);
   json::object tokenize(const Body& body) const;
   json::object detokenize(const Body& body) const;
   json::object model_json() const;

@@ -16,6 +16,7 @@ struct Route {
 };
 constexpr std::array routes{Route{"/v1/chat/completions", "POST"},
                             Route{"/v1/completions", "POST"},
+                            Route{"/v1/embeddings", "POST"},
                             Route{"/generate", "POST"},
                             Route{"/tokenize", "POST"},
                             Route{"/detokenize", "POST"},

@@ -14,6 +14,8 @@
 
 namespace rose::serve {
 
+inline constexpr std::size_t most_prompts = 1024;  ///< of one request
+
 struct Ask {
   enum class Style : std::uint8_t { chat, completion, generate };
   Style style = Style::chat;
@@ -33,6 +35,9 @@ Ask read_completion(const json::object& body, const ModelCard& card);
 Ask read_generate(const json::object& body, const ModelCard& card);
 Ask read_chat(const json::object& body, const ModelCard& card);
 
+/// Prompts in their four forms: text, texts, ids, lists of ids; `most` at most.
+std::vector<std::vector<std::int32_t>> read_prompts(Fields& fields, const ModelCard& card,
+                                                    const std::string& field, std::size_t most);
 /// Fields that all of them have. `prompt_field` is what the request calls its prompt.
 void read_sampling(Fields& fields, const ModelCard& card, Ask& ask);
 /// Checks the prompts against the context and gives max_tokens its default.

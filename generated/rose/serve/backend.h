@@ -24,7 +24,8 @@ struct Shape {
 
 struct Question {
   std::vector<std::int32_t> prompt;
-  infer::Sampling sampling;  ///< without a grammar: that is the shape
+  infer::Sampling sampling;                 ///< without a grammar: that is the shape
+  std::optional<infer::Pooling> pooling{};  ///< a vector is wanted, and no answer
   Shape shape;
   int priority = 0;
   std::string salt, adapter;

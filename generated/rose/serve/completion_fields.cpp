@@ -31,49 +31,51 @@ std::vector<std::int32_t> read_ids(const json::array& list, const ModelCard& car
   return ids;
 }
 
-void read_prompts(Fields& fields, const ModelCard& card, Ask& ask) {
-  fields.require("prompt");
-  constexpr std::size_t most_prompts = 1024;
-  const json::value& prompt = *fields.find("prompt");
-  if (prompt.is_string()) {
-    ask.prompts.push_back(encode(prompt.get_string(), card));
-    return;
-  }
-  if (!prompt.is_array())
-    wrong_type("prompt", "a string, an array of strings, or an array of integers", prompt);
-  const json::array& list = prompt.get_array();
+std::vector<std::vector<std::int32_t>> prompts_of_list(const json::array& list,
+                                                       const ModelCard& card,
+                                                       const std::string& field, std::size_t most) {
+  std::vector<std::vector<std::int32_t>> prompts;
   if (list.empty())
-    invalid("Invalid 'prompt': empty array. Expected an array with minimum length 1.", "prompt",
-            "empty_array");
-  if (list[0].is_number()) {
-    ask.prompts.push_back(read_ids(list, card, "prompt"));
-    return;
-  }
-  if (list.size() > most_prompts)
-    invalid(fmt::format("Invalid 'prompt': array too long. Expected an array with maximum length "
+    invalid(
+        fmt::format("Invalid '{}': empty array. Expected an array with minimum length 1.", field),
+        field, "empty_array");
+  if (list[0].is_number()) return {read_ids(list, card, field)};
+  if (list.size() > most)
+    invalid(fmt::format("Invalid '{}': array too long. Expected an array with maximum length "
                         "{}, but got an array with length {} instead.",
-                        most_prompts, list.size()),
-            "prompt", "array_above_max_length");
+                        field, most, list.size()),
+            field, "array_above_max_length");
   for (std::size_t i = 0; i < list.size(); ++i) {
-    const std::string path = fmt::format("prompt[{}]", i);
+    const std::string path = fmt::format("{}[{}]", field, i);
     if (list[i].is_string())
-      ask.prompts.push_back(encode(list[i].get_string(), card));
+      prompts.push_back(encode(list[i].get_string(), card));
     else if (list[i].is_array())
-      ask.prompts.push_back(read_ids(list[i].get_array(), card, path));
+      prompts.push_back(read_ids(list[i].get_array(), card, path));
     else
       wrong_type(path, "a string or an array of integers", list[i]);
   }
+  return prompts;
 }
 
 }  // namespace
 
 // The whole request.
+std::vector<std::vector<std::int32_t>> read_prompts(Fields& fields, const ModelCard& card,
+                                                    const std::string& field, std::size_t most) {
+  fields.require(field);
+  const json::value& prompt = *fields.find(field);
+  if (prompt.is_string()) return {encode(prompt.get_string(), card)};
+  if (!prompt.is_array())
+    wrong_type(field, "a string, an array of strings, or an array of integers", prompt);
+  return prompts_of_list(prompt.get_array(), card, field, most);
+}
+
 Ask read_completion(const json::object& body, const ModelCard& card) {
   Fields fields(body);
   Ask ask;
   ask.style = Ask::Style::completion;
   read_model(fields, card, ask);
-  read_prompts(fields, card, ask);
+  ask.prompts = read_prompts(fields, card, "prompt", most_prompts);
   if (fields.has("suffix"))
     invalid("Unsupported parameter: 'suffix'. This model does not fill in the middle of a text.",
             "suffix", "unsupported_parameter");
@@ -110,7 +112,7 @@ Ask read_generate(const json::object& body, const ModelCard& card) {
   Ask ask;
   ask.style = Ask::Style::generate;
   read_model(fields, card, ask);
-  read_prompts(fields, card, ask);
+  ask.prompts = read_prompts(fields, card, "prompt", most_prompts);
   if (ask.prompts.size() != 1)
     invalid("Invalid 'prompt': one text is expected here.", "prompt", "invalid_value");
   read_sampling(fields, card, ask);

@@ -60,6 +60,7 @@ void LocalBackend::hand_over(Number number, Question question,
   request.prompt = std::move(question.prompt);
   request.sampling = std::move(question.sampling);
   request.sampling.grammar = std::move(grammar);
+  request.pooling = question.pooling;
   request.priority = question.priority;
   request.salt = std::move(question.salt);
   request.adapter = std::move(question.adapter);

@@ -87,6 +87,14 @@ void walk_question(V& v, Q& q) {
   v.field("prompt", q.prompt);
   walk_sampling(v, q.sampling);
   v.choice("shape", q.shape.kind, shapes), v.field("shape_text", q.shape.text);
+  bool pooled = q.pooling.has_value();
+  v.field("pooled", pooled);
+  if (pooled) {
+    constexpr std::uint8_t kinds = 2;
+    infer::Pooling pooling = q.pooling.value_or(infer::Pooling{});
+    v.choice("pooling", pooling.kind, kinds), v.field("normalize", pooling.normalize);
+    if constexpr (V::reading) q.pooling = pooling;
+  }
   v.field("priority", q.priority), v.field("salt", q.salt), v.field("adapter", q.adapter);
 }
 
@@ -108,7 +116,7 @@ void walk_event(V& v, H& h) {
       v.field("weights_version", h.weights_version);
   v.choice("finish", h.finish, finishes), v.field("error", h.error);
   v.field("usage_prompt", h.usage.prompt), v.field("usage_cached", h.usage.cached);
-  v.field("usage_completion", h.usage.completion);
+  v.field("usage_completion", h.usage.completion), v.field("embedding", h.embedding);
 }
 
 template <class V, class S>
@@ -249,7 +257,8 @@ Happened owned(std::uint64_t number, const infer::Event& e) {
       .weights_version = e.weights_version,
       .finish = static_cast<std::uint8_t>(e.finish ? 1 + static_cast<int>(*e.finish) : 0),
       .error = e.error != nullptr ? e.error->what() : "",
-      .usage = e.usage};
+      .usage = e.usage,
+      .embedding = {e.embedding.begin(), e.embedding.end()}};
 }
 
 infer::Event Happened::event(const core::Error* error_of_it) const {
@@ -265,6 +274,7 @@ infer::Event Happened::event(const core::Error* error_of_it) const {
       .weights_version = weights_version,
       .finish = finish > 0 ? std::optional(static_cast<infer::Finish>(finish - 1)) : std::nullopt,
       .error = error_of_it,
+      .embedding = embedding,
       .usage = usage};
 }
 

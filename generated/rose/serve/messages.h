@@ -15,7 +15,7 @@
 namespace rose::serve {
 
 inline constexpr std::uint32_t wire_magic = 0x45534f52;  // "ROSE"
-inline constexpr std::uint16_t wire_version = 1;
+inline constexpr std::uint16_t wire_version = 2;
 
 // Down.
 struct Hello {
@@ -57,6 +57,7 @@ struct Happened {
   std::uint8_t finish = 0;  ///< 0: none; else 1 + infer::Finish
   std::string error;
   infer::Usage usage;
+  std::vector<float> embedding;
 
   infer::Event event(const core::Error* error_of_it) const;  ///< views into this
 };

@@ -43,10 +43,10 @@ class Parrot final : public infer::Runner {
  private:
   struct Results {
     std::vector<std::int32_t> tokens, top_ids;
-    std::vector<float> logprobs, top_logprobs;
+    std::vector<float> logprobs, top_logprobs, hidden;
     std::int64_t stride = 0;
   };
-  static constexpr std::size_t sets = 3, noises = 1 << 16;
+  static constexpr std::size_t sets = 3, noises = 1 << 16, width = 8;
   std::int32_t& slot(std::span<const std::int32_t> table, std::int64_t position);
   void speak(std::span<const std::int32_t> text, std::span<float> logits) const;
   void choose_row(const infer::StepInput& step, std::size_t r, std::size_t row, Results& out);
@@ -70,6 +70,7 @@ Parrot::Parrot(const text::Tokenizer& tokenizer, std::shared_ptr<const model::We
     : weights_(std::move(weights)), step_(o.step) {
   const std::int64_t vocab = tokenizer.vocab_size();
   limits_ = {o.tokens, o.sequences, o.sequences, o.page_size, o.pages, o.positions, vocab, false};
+  limits_.hidden = width;
   plan_ = {.budget = 0,
            .terms = {},
            .page_bytes = o.page_size * 4,
@@ -120,6 +121,10 @@ void Parrot::launch(const infer::StepInput& step) {
       text_.push_back(slot(table(row), p));
     choose_row(step, r, row, out);
   }
+  out.hidden.clear();  // of a token: some numbers that are its own
+  for (const std::int32_t t : step.hidden_tokens)
+    for (std::size_t k = 0; k < width; ++k)
+      out.hidden.push_back(noise_[(count(step.ids[count(t)]) * width + k) % noises]);
   std::this_thread::sleep_until(start + step_);
 }
 
@@ -164,7 +169,7 @@ void Parrot::choose_row(const infer::StepInput& step, std::size_t r, std::size_t
 
 infer::StepOutput Parrot::wait() {
   const Results& r = results_[waited_++ % sets];
-  return {r.tokens, r.logprobs, r.top_ids, r.top_logprobs, r.stride};
+  return {r.tokens, r.logprobs, r.top_ids, r.top_logprobs, r.stride, r.hidden};
 }
 
 void Parrot::read_pages(std::span<const std::int32_t> pages, std::span<std::byte> out) const {

@@ -47,6 +47,7 @@
 #include "rose/serve/api.h"
 #include "rose/serve/api_error.h"
 #include "rose/serve/ask.h"
+#include "rose/serve/embeddings.h"
 #include "rose/serve/fields.h"
 #include "rose/serve/metrics.h"
 #include "rose/serve/model_card.h"
@@ -61,6 +62,7 @@ namespace {
 class Script final : public Backend {
  public:
   std::string says;
+  std::vector<float> vector;
   std::uint64_t cut = 0;  // how the tokens are grouped into events
   std::optional<core::Error> refuses;
   std::size_t lost_after = 1 << 20;  // events
@@ -72,6 +74,11 @@ class Script final : public Backend {
       return 1;
     }
     listener({.kind = Notice::Kind::accepted});
+    if (question.pooling) {
+      const infer::Event e{.finish = infer::Finish::stop, .embedding = vector};
+      listener({.kind = Notice::Kind::event, .event = &e});
+      return 1;
+    }
     for (int choice = 0; choice < question.sampling.n; ++choice) speak(question, choice, listener);
     return 1;
   }
@@ -257,6 +264,29 @@ TEST_F(ApiTest, RefusesBeforeTheHeadAndFailsAfterIt) {
   script.up = false;
   EXPECT_EQ(ask("/v1/completions", {{"prompt", "x"}})->status, 503);
   EXPECT_EQ(ask("/tokenize", {{"prompt", "x"}})->status, 200);
+}
+
+// A vector comes through the API with its bits.
+TEST_F(ApiTest, EmbeddingsKeepTheirBits) {
+  const std::vector<float> values{1.0f, -2.5f, 0.1f};
+  script.vector = values;
+  auto ear = ask("/v1/embeddings", {{"input", {"ab", "c"}}, {"encoding_format", "base64"}});
+  EXPECT_EQ(ear->status, 200);
+  json::object body = core::parse_json(ear->body, "answer").as_object();
+  EXPECT_EQ(body.at("data").at(1).at("index").to_number<int>(), 1);
+  EXPECT_EQ(body.at("data").at(1).at("embedding").as_string(), "AACAPwAAIMDNzMw9");
+  EXPECT_EQ(body.at("usage").at("prompt_tokens").to_number<int>(), 3);
+  body = core::parse_json(ask("/v1/embeddings", {{"input", "ab"}})->body, "answer").as_object();
+  EXPECT_EQ(json::value_to<std::vector<float>>(body.at("data").at(0).at("embedding")), values);
+  EXPECT_EQ(ask("/v1/embeddings", {{"input", "ab"}, {"dimensions", 3}})->status, 200);
+  ear = ask("/v1/embeddings", {{"input", "ab"}, {"dimensions", 2}});
+  EXPECT_EQ(ear->status, 400);
+  EXPECT_THAT(ear->body, ::testing::HasSubstr(R"("param":"dimensions")"));
+  EXPECT_EQ(ask("/v1/embeddings", {{"input", ""}})->status, 400);
+  EXPECT_EQ(ask("/v1/embeddings", {{"input", {1, 256}}})->status, 400);
+  script.refuses =
+      core::Error(core::Code::resource_exhausted, "256 requests are waiting already").in("engine");
+  EXPECT_EQ(ask("/v1/embeddings", {{"input", {"a", "b"}}})->status, 429);
 }
 
 }  // namespace

@@ -71,6 +71,7 @@ Submit random_submit(core::Rng& rng) {
   for (std::uint32_t i = rng.below(4); i > 0; --i)
     s.question.sampling.logit_bias.emplace_back(rng.below(9), rng.uniform());
   s.question.shape = {static_cast<Shape::Kind>(rng.below(5)), "shape"};
+  if (rng.below(2) == 1) s.question.pooling = infer::Pooling{.normalize = rng.below(2) == 1};
   return s;
 }
 
@@ -89,7 +90,8 @@ TEST(Wire, IsItsOwnInverseAndBelievesNothing) {
                             .top = top,
                             .top_count = 2,
                             .text = "näh",
-                            .finish = infer::Finish::length})),
+                            .finish = infer::Finish::length,
+                            .embedding = logprobs})),
            up);
     for (const bool is_command : {true, false}) {
       const auto again = [&](std::string_view bytes) {
