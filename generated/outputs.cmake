@@ -583,6 +583,12 @@ set(ROSE_OUTPUTS
   rose/trainer/packed_sequences.h
   rose/trainer/plot.cpp
   rose/trainer/plot.h
+  rose/trainer/preference.cpp
+  rose/trainer/preference.h
+  rose/trainer/preference_compute.cpp
+  rose/trainer/preference_compute.h
+  rose/trainer/preference_task.cpp
+  rose/trainer/preference_task.h
   rose/trainer/prepare_run.cpp
   rose/trainer/prepare_run.h
   rose/trainer/rate_schedule.cpp
@@ -630,6 +636,7 @@ set(ROSE_CHAPTER_TESTS
   2-training/07-activation-memory
   2-training/08-fused-layers
   2-training/11-supervised-fine-tuning
+  2-training/12-preference-optimisation
   2-training/13-preparing-a-corpus
   2-training/14-a-run-and-its-record
   2-training/15-a-training-step-on-a-gpu
@@ -699,9 +706,11 @@ set(ROSE_EXERCISES
   horizon-fit
   kahan
   lion-step
+  lora-size
   map-shift
   mini-tangle-unused
   pipeline-window
+  preference-length
   preference-weights
   prefix-radix
   rl-belief-step
@@ -782,6 +791,8 @@ set(ROSE_LINKS_train-deterministic-cost torch cuda)
 set(ROSE_LINKS_train-gpt2-124m torch cuda)
 set(ROSE_LINKS_train-qwen3-0.6b torch cuda)
 set(ROSE_LINKS_lion-step torch)
+set(ROSE_LINKS_lora-size torch)
+set(ROSE_LINKS_preference-length torch)
 set(ROSE_LINKS_prefix-radix torch)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
@@ -796,6 +807,7 @@ set(ROSE_LINKS_2-training/06-checkpoints-and-exact-resume torch)
 set(ROSE_LINKS_2-training/07-activation-memory torch cuda)
 set(ROSE_LINKS_2-training/08-fused-layers cuda)
 set(ROSE_LINKS_2-training/11-supervised-fine-tuning torch)
+set(ROSE_LINKS_2-training/12-preference-optimisation torch)
 set(ROSE_LINKS_2-training/14-a-run-and-its-record torch)
 set(ROSE_LINKS_2-training/15-a-training-step-on-a-gpu torch cuda)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
@@ -872,12 +884,16 @@ set(ROSE_FILES
   exercises/kahan_stub.cpp
   exercises/lion-step_solution.cpp
   exercises/lion-step_stub.cpp
+  exercises/lora-size_solution.cpp
+  exercises/lora-size_stub.cpp
   exercises/map-shift_solution.cpp
   exercises/map-shift_stub.cpp
   exercises/mini-tangle-unused_solution.cpp
   exercises/mini-tangle-unused_stub.cpp
   exercises/pipeline-window_solution.cpp
   exercises/pipeline-window_stub.cpp
+  exercises/preference-length_solution.cpp
+  exercises/preference-length_stub.cpp
   exercises/preference-weights_solution.cpp
   exercises/preference-weights_stub.cpp
   exercises/prefix-radix_solution.cpp
@@ -1484,6 +1500,12 @@ set(ROSE_FILES
   rose/trainer/packed_sequences.h
   rose/trainer/plot.cpp
   rose/trainer/plot.h
+  rose/trainer/preference.cpp
+  rose/trainer/preference.h
+  rose/trainer/preference_compute.cpp
+  rose/trainer/preference_compute.h
+  rose/trainer/preference_task.cpp
+  rose/trainer/preference_task.h
   rose/trainer/prepare_run.cpp
   rose/trainer/prepare_run.h
   rose/trainer/rate_schedule.cpp
@@ -1530,6 +1552,7 @@ set(ROSE_FILES
   tests/2-training/07-activation-memory_test.cpp
   tests/2-training/08-fused-layers_test.cpp
   tests/2-training/11-supervised-fine-tuning_test.cpp
+  tests/2-training/12-preference-optimisation_test.cpp
   tests/2-training/13-preparing-a-corpus_test.cpp
   tests/2-training/14-a-run-and-its-record_test.cpp
   tests/2-training/15-a-training-step-on-a-gpu_test.cpp

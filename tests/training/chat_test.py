@@ -130,6 +130,60 @@ class Chat(unittest.TestCase):
         self.assertNotEqual(other.returncode, 0)
         self.assertIn("does not fit a matrix", other.stderr)
 
+    def test_preferences(self):
+        pairs = self.folder / "pairs.jsonl"
+        wanted = [(q, TALK[i - 1][1]) for i, (q, _) in enumerate(TALK)]
+        pairs.write_text("".join(json.dumps({"prompt": q, "chosen": a, "rejected": dict(TALK)[q]}) + "\n" for q, a in wanted))
+        common = ("--task", "preference", "--model.from", self.chatty, "--chat.template", "", "--data.preferences", pairs, "--optimizer.rate",
+                  "1e-3", "--steps", "60", "--every.keep", "9", "--batch.rows", "4", "--batch.tokens", "384")
+        for loss, *settings in (("dpo", "--preference.beta", "0.3", "--every.checkpoint", "25"),
+                                ("ipo", "--preference.beta", "0.015"), ("kto", "--preference.beta", "0.3"),
+                                ("simpo", "--preference.beta", "2", "--preference.margin", "1"), ("orpo", "--preference.beta", "0.5")):
+            out = self.folder / loss
+            done = rose("train", "--config", self.config, "--out", out, *common, "--preference.loss", loss, *settings)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("8 items of two" if loss == "kto" else "4 items of two", done.stdout)
+            lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+            both = [line for line in lines if "chosen_logprob" in line and "rejected_logprob" in line]  # kto: not in every step
+            self.assertLess(both[0]["chosen_logprob"], both[0]["rejected_logprob"] - 1, loss)  # it was taught the others
+            self.assertGreater(both[-1]["chosen_logprob"], both[-1]["rejected_logprob"], loss)
+            self.assertEqual(lines[-1]["accuracy"], 1.0, loss)
+            self.assertLess(lines[-1]["loss"], lines[0]["loss"], loss)
+            self.assertEqual((out / "reference.json").exists(), loss in ("dpo", "ipo", "kto"))
+        self.assertAlmostEqual(json.loads((self.folder / "dpo/metrics.jsonl").read_text().splitlines()[0])["loss"], 0.6931, 3)  # ln 2
+        self.answers(wanted, "--model", self.folder / "orpo/checkpoints/step-00000060")
+        # Gone on with after 25 steps: the same bytes.
+        out = self.folder / "dpo"
+        kept = {name: (out / "checkpoints/step-00000060" / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")}
+        for newer in ("step-00000050", "step-00000060"):
+            subprocess.run(["rm", "-r", out / "checkpoints" / newer], check=True)
+        again = rose("train", "--resume", out)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        for name, before in kept.items():
+            self.assertEqual((out / "checkpoints/step-00000060" / name).read_bytes(), before, name)
+        # The same objective through an adapter.
+        adapter = rose("train", "--config", self.config, "--out", self.folder / "dpo-adapter", *common, "--lora.rank", "8",
+                       "--optimizer.rate", "1e-2")
+        self.assertEqual(adapter.returncode, 0, adapter.stderr)
+        lines = [json.loads(line) for line in (self.folder / "dpo-adapter/metrics.jsonl").read_text().splitlines()]
+        self.assertEqual(lines[-1]["accuracy"], 1.0)
+        for line, options, expected in (
+            ({"prompt": "a", "chosen": "b", "rejected": "b"}, (), "both answers are the same"),
+            ({"prompt": "a", "chosen": "b", "rejected": " "}, (), "rejected is an answer without words"),
+            ({"prompt": "a", "chosen": "b"}, (), 'there is no "rejected"'),
+            ({"prompt": "a", "completion": "b", "label": True}, (), "compares two answers"),
+            ({"prompt": [{"role": "assistant", "content": "a"}], "chosen": "b", "rejected": "c"}, (), "ends with an answer"),
+            ({"prompt": "a", "chosen": "b", "rejected": "c"}, ("--preference.beta", "0"), "beta is 0"),
+            ({"prompt": "a", "chosen": "b", "rejected": "c"}, ("--chat.too_long", "cut"), "another pair"),
+            ({"prompt": "a" * 300, "chosen": "b", "rejected": "c"}, (), "a pair of answers of"),
+        ):
+            pairs.write_text("\n" + json.dumps(line) + "\n")
+            wrong = rose("train", "--config", self.config, *common, *options, "--out", self.folder / "wrong")
+            self.assertNotEqual(wrong.returncode, 0, line)
+            self.assertIn(expected, wrong.stderr)
+            if not options:
+                self.assertIn("pairs.jsonl:2", wrong.stderr)
+
     def test_mistakes_are_named(self):
         lines = self.talk.read_text().splitlines()
         broken = self.folder / "broken.jsonl"

@@ -281,6 +281,7 @@ bool CheckpointWriter::write_weights(const fs::path& folder) const {
   }
   const auto recipes = model::plan(model_.config, tensors, model::place_in_hf);
   std::vector<model::PlannedTensor> planned;
+  planned.reserve(recipes.size());
   for (const model::Recipe& recipe : recipes) planned.push_back(recipe.target);
   core::AtomicFile file(folder / weights_file);
   file.write(model::safetensors_header(planned, {{"format", "pt"}}));

@@ -124,7 +124,29 @@ namespace {
 
 // Know the tasks and what each may be told.
 Names task_names() {
-  return {"pretrain", "sft"};
+  return {"pretrain", "sft", "preference"};
+}
+
+void preference_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
+  PreferenceOptions& o = c.preference;
+  keys.push_back(list_key("data.preferences", "preference: JSON lines of pairs, or of answers",
+                          c.preference_files));
+  keys.push_back(enum_key<PreferenceLoss>("preference.loss", "dpo, ipo, kto, simpo, orpo", o.loss,
+                                          {{"dpo", PreferenceLoss::dpo},
+                                           {"ipo", PreferenceLoss::ipo},
+                                           {"kto", PreferenceLoss::kto},
+                                           {"simpo", PreferenceLoss::simpo},
+                                           {"orpo", PreferenceLoss::orpo}}));
+  keys.push_back(number_key(
+      "preference.beta", "dpo, kto, simpo: scale of the margin; ipo: tau; orpo: lambda", o.beta));
+  keys.push_back(number_key("preference.smoothing", "dpo: share of wrong verdicts", o.smoothing));
+  keys.push_back(number_key("preference.margin", "simpo: gamma", o.margin));
+  keys.push_back(number_key(
+      "preference.anchor", "dpo, ipo, simpo: weight of the preferred answer's own loss", o.anchor));
+  keys.push_back(number_key("preference.good", "kto: weight of good answers", o.good));
+  keys.push_back(number_key("preference.bad", "kto: weight of bad answers", o.bad));
+  keys.push_back(
+      text_key("preference.reference", "a model; empty: that of model.from", c.reference));
 }
 
 void task_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
@@ -139,6 +161,7 @@ void task_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
       number_key("lora.alpha", "the change is multiplied by alpha / rank", c.lora.alpha));
   keys.push_back(
       list_key("lora.targets", "matrices of a block: q, k, v, o, gate, up, down", c.lora.targets));
+  preference_keys(c, keys);
 }
 
 void run_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
@@ -335,6 +358,8 @@ void check_shape(const TrainConfig& c) {
 }
 
 // Ask a task for what it needs.
+
+// Look at an adapter's settings.
 void check_lora(const TrainConfig& c) {
   at_least("lora.rank", c.lora.rank, 0);
   if (c.lora.rank == 0) return;
@@ -353,6 +378,23 @@ void check_lora(const TrainConfig& c) {
   }
 }
 
+void check_preferences(const TrainConfig& c) {
+  if (c.preference_files.empty())
+    refuse("data.preferences", "there are no preferences to learn",
+           "name files of JSON lines in data.preferences");
+  if (!(c.preference.beta > 0))
+    refuse("preference.beta", fmt::format("beta is {}", c.preference.beta), "it must be above 0");
+  if (!(c.preference.smoothing >= 0 && c.preference.smoothing < 0.5))
+    refuse("preference.smoothing", fmt::format("{} of the verdicts wrong", c.preference.smoothing),
+           "it must be at least 0 and below 0.5");
+  if (c.chat.too_long == "cut")
+    refuse("chat.too_long", "a pair whose answers are cut is another pair",
+           "refuse or skip what is too long");
+  if (c.z_loss > 0)
+    refuse("objective.z_loss", "weights of preferences may be negative, and a z-loss with them",
+           "leave it at 0");
+}
+
 void check_task(const TrainConfig& c) {
   check_lora(c);
   if (c.task == "pretrain") {
@@ -361,6 +403,8 @@ void check_task(const TrainConfig& c) {
              "name shards in data.train, or text files in data.text");
     return;
   }
+  // What each task is given.
+  if (c.task == "preference") return check_preferences(c);
   if (c.chat.files.empty())
     refuse("data.chat", fmt::format("{} needs conversations", c.task),
            "name files of JSON lines in data.chat");

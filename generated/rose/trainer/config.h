@@ -12,6 +12,7 @@
 
 #include "rose/model/files/config.h"
 #include "rose/trainer/loop.h"
+#include "rose/trainer/preference.h"
 
 namespace rose::trainer {
 
@@ -75,7 +76,10 @@ struct TrainConfig {
   std::string task = "pretrain";  ///< what is learnt, and from what
   ChatConfig chat{};
   LoraConfig lora{};
-  std::string out{};  ///< folder of the run; empty: runs/NAME
+  PreferenceOptions preference{};
+  std::vector<std::string> preference_files{};  ///< JSON lines of pairs, or of single answers
+  std::string reference{};  ///< a model; empty: the one that training begins with
+  std::string out{};        ///< folder of the run; empty: runs/NAME
   std::uint64_t seed = 1;
   std::int64_t steps = 1000;
   std::string device = "auto";     ///< auto, cpu, gpu; "cuda" is the GPU too

@@ -81,7 +81,7 @@ Conversation conversation_of(const json::array& messages, std::string where, boo
   return out;
 }
 
-Conversation parse_conversation(std::string_view line, std::string where) {
+Conversation parse_conversation(std::string_view line, const std::string& where) {
   const json::value value = core::parse_json(line, where);
   const json::object& object = core::as_object(value, where);
   Conversation out = conversation_of(core::get_array(object, "messages", where), where, true);

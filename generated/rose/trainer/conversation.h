@@ -21,7 +21,7 @@ struct Conversation {
 
 /// Throws core::Error: corrupt for what is not JSON, invalid_argument for a role that does not exist, a system message
 /// that is not the first, an answer without words, a conversation without an answer or with a last question.
-Conversation parse_conversation(std::string_view line, std::string where);
+Conversation parse_conversation(std::string_view line, const std::string& where);
 
 /// The same for a list of messages. `answered`: the last of them must be an answer.
 Conversation conversation_of(const core::json::array& messages, std::string where, bool answered);

@@ -24,18 +24,25 @@ void push_sequence(const ChatSequence& sequence, MicroBatchBuffer& out) {
 
 // Take the sequences, and a fingerprint of them.
 PackedSequences::PackedSequences(std::vector<ChatSequence> sequences, std::int64_t context,
-                                 std::uint64_t seed, bool shuffle)
-    : sequences_(std::move(sequences)), context_(context), seed_(seed), shuffle_(shuffle) {
+                                 std::uint64_t seed, bool shuffle, std::size_t together)
+    : together_(together),
+      sequences_(std::move(sequences)),
+      context_(context),
+      seed_(seed),
+      shuffle_(shuffle) {
   if (sequences_.empty())
     throw core::Error(core::Code::invalid_argument, "there is no conversation to learn from");
   std::vector<std::uint64_t> hashes;
+  for (std::size_t i = 0; i < sequences_.size() / together_; ++i) {
+    if (cells_of(i) > context_)
+      throw core::Error(core::Code::invalid_argument,
+                        fmt::format("{} of {} tokens, and a row has {}",
+                                    together_ == 1 ? "a conversation" : "a pair of answers",
+                                    cells_of(i), context_))
+          .in(sequences_[i * together_].where)
+          .hint("raise batch.context, or say what is done: chat.too_long");
+  }
   for (const ChatSequence& s : sequences_) {
-    if (s.cells() > context_)
-      throw core::Error(
-          core::Code::invalid_argument,
-          fmt::format("a conversation of {} tokens, and a row has {}", s.cells(), context_))
-          .in(s.where)
-          .hint("raise batch.context, or say what is done: chat.too_long: cut, or skip");
     cells_ += s.cells(), learnt_ += s.learnt_tokens();
     hashes.push_back(core::xxh3(std::as_bytes(std::span(s.ids))));
     hashes.push_back(core::xxh3(std::as_bytes(std::span(s.learnt))));
@@ -45,19 +52,25 @@ PackedSequences::PackedSequences(std::vector<ChatSequence> sequences, std::int64
 }
 
 // Shuffle, pack, shuffle the rows.
+std::int64_t PackedSequences::cells_of(std::size_t item) const {
+  std::int64_t cells = 0;
+  for (std::size_t s = item * together_; s < (item + 1) * together_; ++s)
+    cells += sequences_[s].cells();
+  return cells;
+}
+
 void PackedSequences::arrange() {
   constexpr std::uint64_t stream = std::uint64_t{1} << 41;  // apart from every other use
   constexpr std::size_t window = 1024;
   core::Rng rng(seed_, stream + static_cast<std::uint64_t>(epoch_));
-  std::vector<std::int64_t> order(sequences_.size());
+  std::vector<std::int64_t> order(sequences_.size() / together_);
   std::iota(order.begin(), order.end(), std::int64_t{0});
   if (shuffle_) core::shuffle(std::span(order), rng);
   order_.clear();
   for (std::size_t at = 0; at < order.size(); at += window) {
     const auto part = std::span(order).subspan(at, std::min(window, order.size() - at));
     std::vector<std::int64_t> lengths;
-    for (const std::int64_t s : part)
-      lengths.push_back(sequences_[static_cast<std::size_t>(s)].cells());
+    for (const std::int64_t i : part) lengths.push_back(cells_of(static_cast<std::size_t>(i)));
     for (std::vector<std::int64_t>& row : pack_best_fit(lengths, context_)) {
       for (std::int64_t& piece : row) piece = part[static_cast<std::size_t>(piece)];
       order_.push_back(std::move(row));
@@ -70,8 +83,10 @@ void PackedSequences::next(std::int64_t rows, MicroBatchBuffer& out) {
   out.clear();
   for (std::int64_t r = 0; r < rows; ++r) {
     if (row_ == this->rows()) ++epoch_, row_ = 0, arrange();
-    for (const std::int64_t s : order_[static_cast<std::size_t>(row_)])
-      push_sequence(sequences_[static_cast<std::size_t>(s)], out);
+    for (const std::int64_t i : order_[static_cast<std::size_t>(row_)]) {
+      for (std::size_t s = 0; s < together_; ++s)
+        push_sequence(sequences_[static_cast<std::size_t>(i) * together_ + s], out);
+    }
     ++row_;
   }
 }

@@ -16,9 +16,10 @@ void push_sequence(const ChatSequence& sequence, MicroBatchBuffer& out);
 
 class PackedSequences {
  public:
-  /// Throws core::Error (invalid_argument) for no sequences, or one of more than `context` cells.
+  /// `together` sequences at a time are one item, which stays in one row. Throws core::Error (invalid_argument) for no
+  /// sequences, or an item of more than `context` cells.
   PackedSequences(std::vector<ChatSequence> sequences, std::int64_t context, std::uint64_t seed,
-                  bool shuffle);
+                  bool shuffle, std::size_t together = 1);
 
   /// The next rows, without an end. Rows hold whole sequences of together at most `context` cells.
   void next(std::int64_t rows, MicroBatchBuffer& out);
@@ -35,12 +36,14 @@ class PackedSequences {
 
  private:
   void arrange();
+  std::int64_t cells_of(std::size_t item) const;
 
+  std::size_t together_;
   std::vector<ChatSequence> sequences_;
   std::int64_t context_, cells_ = 0, learnt_ = 0, epoch_ = 0, row_ = 0;
   std::uint64_t seed_, fingerprint_ = 0;
   bool shuffle_;
-  std::vector<std::vector<std::int64_t>> order_;  // rows of sequence numbers, of this epoch
+  std::vector<std::vector<std::int64_t>> order_;  // rows of items, of this epoch
 };
 
 }  // namespace rose::trainer

@@ -12,6 +12,7 @@
 #include "rose/trainer/chat_task.h"
 #include "rose/trainer/config.h"
 #include "rose/trainer/lora_compute.h"
+#include "rose/trainer/preference_task.h"
 
 namespace rose::trainer {
 
@@ -83,7 +84,10 @@ LossSum TextTask::validate(Compute& compute) {
 std::unique_ptr<Task> make_task(const TrainConfig& config, const std::filesystem::path& folder,
                                 const std::optional<text::Tokenizer>& tokenizer,
                                 const model::Config& shape) {
+  // Choose what is learnt.
   if (config.task == "sft") return std::make_unique<ChatTask>(config, folder, tokenizer);
+  if (config.task == "preference")
+    return std::make_unique<PreferenceTask>(config, folder, tokenizer);
   return std::make_unique<TextTask>(config, folder, tokenizer, shape.vocab_size);
 }
 

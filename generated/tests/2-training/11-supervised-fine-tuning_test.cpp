@@ -47,8 +47,6 @@
 #include "rose/core/files.h"
 #include "rose/core/rng.h"
 #include "rose/model/adapter_backward.h"
-#include "rose/model/files/checkpoint.h"
-#include "rose/model/generate.h"
 #include "rose/text/bpe_trainer.h"
 #include "rose/trainer/chat_encoder.h"
 #include "rose/trainer/chat_task.h"
@@ -280,6 +278,113 @@ TEST(PackedSequences, EveryConversationOnceAnEpochAndAgainFromAnyPosition) {
   EXPECT_THROW(strangers.restore(packed.position()), core::Error);
   EXPECT_THROW(PackedSequences(numbered_sequences(40), 8, 9, true), core::Error);
   EXPECT_THROW(PackedSequences({}, 8, 9, true), core::Error);
+}
+
+// The example by hand, differentiated.
+TEST(Lora, TheExampleByHand) {
+  const auto leaf = [](std::vector<double> values, std::vector<std::int64_t> shape) {
+    at::Tensor t = at::tensor(values, at::kDouble).reshape(shape).clone();
+    t.requires_grad_(true);
+    return t;
+  };
+  const at::Tensor x = leaf({1, 2}, {1, 2}), a = leaf({1, 1}, {1, 2}), b = leaf({2}, {1, 1});
+  const at::Tensor w = at::tensor({1.0, 0.0}, at::kDouble).reshape({1, 2});
+  const auto y_of = [&](const at::Tensor& a_now, const at::Tensor& b_now) {
+    return x.matmul(w.t()) + 0.5 * x.matmul(a_now.t()).matmul(b_now.t());
+  };
+  const at::Tensor y = y_of(a, b);
+  EXPECT_EQ(y.item<double>(), 4.0);
+  const auto gradient = torch::autograd::grad({y.sum()}, {b, a, x});
+  EXPECT_EQ(gradient[0].item<double>(), 1.5);
+  EXPECT_TRUE(at::equal(gradient[1], at::tensor({1.0, 2.0}, at::kDouble).reshape({1, 2})));
+  EXPECT_TRUE(at::equal(gradient[2], at::tensor({2.0, 1.0}, at::kDouble).reshape({1, 2})));
+  EXPECT_NEAR(y_of(a - 0.1 * gradient[1], b - 0.1 * gradient[0]).item<double>(), 3.3125, 1e-12);
+}
+
+// An adapter is trained, the weights stay, and the merged model says the same.
+model::Config lora_config(model::Family family) {
+  model::Config c;
+  c.family = family;
+  c.vocab_size = 40, c.layers = 2, c.hidden = 32, c.heads = 4, c.kv_heads = 2, c.head_dim = 8;
+  c.ffn = 48, c.max_positions = 64, c.tied_head = true;
+  c.qk_norm = family == model::Family::qwen3;
+  if (family == model::Family::gpt2) {
+    c.kv_heads = 4, c.norm = model::NormKind::layernorm;
+    c.activation = model::Activation::gelu_tanh;
+  }
+  return c;
+}
+
+MicroBatchBuffer lora_batch(std::uint64_t seed) {
+  core::Rng rng(seed);
+  MicroBatchBuffer batch;
+  batch.clear();
+  for (const int length : {9, 14}) {
+    for (int t = 0; t < length; ++t)
+      batch.push(static_cast<std::int32_t>(rng.below(40)),
+                 t < 4 ? -1 : static_cast<std::int32_t>(rng.below(40)));
+    batch.end_sequence();
+  }
+  return batch;
+}
+
+TEST(Lora, TheAdapterIsTrainedAndTheMergedModelSaysTheSame) {
+  core::ThreadPool pool(2);
+  for (const auto family : {model::Family::gpt2, model::Family::llama, model::Family::qwen3}) {
+    const auto weights = model::random_weights(lora_config(family), 3);
+    for (const model::Parameter& p : weights->parameters())
+      for (float& x : p.f32()) x *= p.shape.size() == 2 ? 4.0f : 1.0f;
+    CpuCompute plain(weights, {}, pool);
+    LoraCompute lora(weights, {.optimizer = {.weight_decay = 0.0f}, .z_loss = 0.0f},
+                     {.rank = 4,
+                      .alpha = 8,
+                      .targets = {model::Linear::q, model::Linear::v, model::Linear::o,
+                                  model::Linear::up, model::Linear::down}},
+                     7, pool);
+    const MicroBatchBuffer one = lora_batch(1), two = lora_batch(2);
+    std::vector<float> before(one.ids.size()), fresh(before), with(before), merged(before);
+    plain.logprobs(one.view(), before);
+    lora.logprobs(one.view(), fresh);
+    EXPECT_EQ(before, fresh);
+    const LossSum start = lora.evaluate(one.view());
+    for (int step = 1; step <= 30; ++step) {
+      lora.zero_gradients();
+      lora.accumulate(one.view(), 1 / start.weight);
+      if (step == 1) {  // B is zero, so A has no gradient, and B has
+        EXPECT_EQ(*std::ranges::max_element(lora.changes().at(0, model::Linear::q).a), 0.0f);
+        EXPECT_GT(lora.gradient_norm(), 0.0);
+      }
+      lora.update({.update = step, .rate = 1e-2, .scale = 1.0});
+    }
+    const LossSum end = lora.evaluate(one.view());
+    EXPECT_LT(end.mean(), 0.7 * start.mean()) << model::name(family);
+    plain.logprobs(one.view(), fresh);
+    EXPECT_EQ(before, fresh);  // the weights are as they were
+    lora.logprobs(one.view(), with);
+    CpuCompute(std::make_shared<model::WeightSet>(lora.weights()), {}, pool)
+        .logprobs(one.view(), merged);
+    for (std::size_t t = 0; t < with.size(); ++t) EXPECT_NEAR(with[t], merged[t], 2e-4);
+
+    lora.zero_gradients();
+    lora.accumulate(one.view(), 0.1), lora.accumulate(two.view(), 0.1);
+    const model::Adapter both = lora.changes();
+    model::Adapter sum = model::zeros_like(both);
+    for (const MicroBatchBuffer* batch : {&one, &two}) {
+      lora.zero_gradients();
+      lora.accumulate(batch->view(), 0.1);
+      for (std::size_t i = 0; i < model::linears; ++i) {
+        const std::vector<float>& from = lora.changes().layers[1][i].b;
+        for (std::size_t j = 0; j < from.size(); ++j) sum.layers[1][i].b[j] += from[j];
+      }
+    }
+    for (std::size_t i = 0; i < model::linears; ++i)
+      EXPECT_EQ(both.layers[1][i].b, sum.layers[1][i].b);
+    std::size_t tensors = 0, bytes = 0;
+    lora.visit([&](const StateTensor& t) { ++tensors, bytes += t.bytes; });
+    EXPECT_EQ(tensors,
+              3u * 2 * 2 * 5);  // weight and two moments, A and B, two blocks, five matrices
+    EXPECT_EQ(bytes, 12 * static_cast<std::size_t>(lora.trained()));
+  }
 }
 
 }  // namespace
