@@ -57,7 +57,7 @@
 namespace rose::trainer {
 namespace {
 
-// Losses and weights agree with autograd, with differences, and with the numbers by hand.
+// Random pairs, and the losses in PyTorch's operations.
 struct Pair {
   AnswerScore chosen, rejected;
 };
@@ -97,6 +97,7 @@ at::Tensor theirs(const PreferenceOptions& o, const Pair& pair, const at::Tensor
   return at::Tensor();
 }
 
+// Losses and weights agree with autograd and with differences.
 const std::vector<PreferenceOptions>& pair_options() {
   using enum PreferenceLoss;
   static const std::vector<PreferenceOptions> all{
@@ -141,6 +142,7 @@ TEST(Preference, AgreesWithAutogradAndWithDifferences) {
   }
 }
 
+// The numbers by hand come out.
 TEST(Preference, GivesTheNumbersByHand) {
   const AnswerScore w{-10, -11, 5}, l{-12, -11.5, 4};
   using enum PreferenceLoss;
@@ -168,7 +170,7 @@ TEST(Preference, GivesTheNumbersByHand) {
   }
 }
 
-// The gradient of a model is the slope of the loss.
+// Some answers, and a small model.
 std::vector<ChatSequence> answer_items() {
   std::vector<ChatSequence> out;
   core::Rng rng(5);
@@ -183,6 +185,7 @@ std::vector<ChatSequence> answer_items() {
   return out;
 }
 
+// The gradient of a model is the slope of the loss.
 TEST(PreferenceCompute, GivesTheSlopeOfTheLoss) {
   core::ThreadPool pool(2);
   model::Config config;
