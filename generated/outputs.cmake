@@ -36,9 +36,12 @@ set(ROSE_OUTPUTS
   rose/app/engine_batch.h
   rose/app/engine_chat.cpp
   rose/app/engine_commands.h
+  rose/app/engine_compare.cpp
   rose/app/engine_generate.cpp
   rose/app/engine_options.cpp
   rose/app/engine_options.h
+  rose/app/engine_quantization.cpp
+  rose/app/engine_quantization.h
   rose/app/engine_serve.cpp
   rose/app/engine_train.cpp
   rose/app/models.cpp
@@ -88,6 +91,8 @@ set(ROSE_OUTPUTS
   rose/infer/cpu_runner.h
   rose/infer/delivery.cpp
   rose/infer/delivery.h
+  rose/infer/divergence.cpp
+  rose/infer/divergence.h
   rose/infer/drafter.h
   rose/infer/ebnf.cpp
   rose/infer/ebnf.h
@@ -316,6 +321,8 @@ set(ROSE_OUTPUTS
   rose/kernels/numerics.h
   rose/kernels/optimizer_torch.cpp
   rose/kernels/optimizer_torch.h
+  rose/kernels/packed.cpp
+  rose/kernels/packed.h
   rose/kernels/packed_torch.cpp
   rose/kernels/packed_torch.h
   rose/kernels/panel_linear.cpp
@@ -366,6 +373,8 @@ set(ROSE_OUTPUTS
   rose/model/files/gguf.h
   rose/model/files/names.cpp
   rose/model/files/names.h
+  rose/model/files/packed_layouts.cpp
+  rose/model/files/packed_layouts.h
   rose/model/files/safetensors.cpp
   rose/model/files/safetensors.h
   rose/model/files/stored_tensor.cpp
@@ -391,6 +400,8 @@ set(ROSE_OUTPUTS
   rose/model/gpu_weights.h
   rose/model/kv_cache.cpp
   rose/model/kv_cache.h
+  rose/model/packed_weights.cpp
+  rose/model/packed_weights.h
   rose/model/program.h
   rose/model/sample.cpp
   rose/model/sample.h
@@ -670,6 +681,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/09-batch-invariance
   5-inference/10-preemption
   5-inference/11-speculative-decoding
+  5-inference/12-quantised-inference
   5-inference/13-structured-output
   5-inference/14-streaming-and-stops
   5-inference/15-the-engine
@@ -832,6 +844,7 @@ set(ROSE_LINKS_5-inference/04-prefix-cache torch)
 set(ROSE_LINKS_5-inference/07-the-forward-pass-on-a-gpu torch cuda)
 set(ROSE_LINKS_5-inference/08-cuda-graphs-and-overlapped-scheduling torch cuda)
 set(ROSE_LINKS_5-inference/09-batch-invariance torch)
+set(ROSE_LINKS_5-inference/12-quantised-inference torch cuda)
 set(ROSE_LINKS_5-inference/15-the-engine torch)
 set(ROSE_LINKS_5-inference/17-engine-processes torch)
 set(ROSE_LINKS_5-inference/20-benchmarking-a-server torch)
@@ -953,9 +966,12 @@ set(ROSE_FILES
   rose/app/engine_batch.h
   rose/app/engine_chat.cpp
   rose/app/engine_commands.h
+  rose/app/engine_compare.cpp
   rose/app/engine_generate.cpp
   rose/app/engine_options.cpp
   rose/app/engine_options.h
+  rose/app/engine_quantization.cpp
+  rose/app/engine_quantization.h
   rose/app/engine_serve.cpp
   rose/app/engine_train.cpp
   rose/app/models.cpp
@@ -1005,6 +1021,8 @@ set(ROSE_FILES
   rose/infer/cpu_runner.h
   rose/infer/delivery.cpp
   rose/infer/delivery.h
+  rose/infer/divergence.cpp
+  rose/infer/divergence.h
   rose/infer/drafter.h
   rose/infer/ebnf.cpp
   rose/infer/ebnf.h
@@ -1233,6 +1251,8 @@ set(ROSE_FILES
   rose/kernels/numerics.h
   rose/kernels/optimizer_torch.cpp
   rose/kernels/optimizer_torch.h
+  rose/kernels/packed.cpp
+  rose/kernels/packed.h
   rose/kernels/packed_torch.cpp
   rose/kernels/packed_torch.h
   rose/kernels/panel_linear.cpp
@@ -1283,6 +1303,8 @@ set(ROSE_FILES
   rose/model/files/gguf.h
   rose/model/files/names.cpp
   rose/model/files/names.h
+  rose/model/files/packed_layouts.cpp
+  rose/model/files/packed_layouts.h
   rose/model/files/safetensors.cpp
   rose/model/files/safetensors.h
   rose/model/files/stored_tensor.cpp
@@ -1308,6 +1330,8 @@ set(ROSE_FILES
   rose/model/gpu_weights.h
   rose/model/kv_cache.cpp
   rose/model/kv_cache.h
+  rose/model/packed_weights.cpp
+  rose/model/packed_weights.h
   rose/model/program.h
   rose/model/sample.cpp
   rose/model/sample.h
@@ -1586,6 +1610,7 @@ set(ROSE_FILES
   tests/5-inference/09-batch-invariance_test.cpp
   tests/5-inference/10-preemption_test.cpp
   tests/5-inference/11-speculative-decoding_test.cpp
+  tests/5-inference/12-quantised-inference_test.cpp
   tests/5-inference/13-structured-output_test.cpp
   tests/5-inference/14-streaming-and-stops_test.cpp
   tests/5-inference/15-the-engine_test.cpp

@@ -18,9 +18,9 @@ inline float bf16_dot(const std::vector<float>& x, std::int64_t row, const std::
 
 /// What four, eight bits stand for, before the scale.
 inline float packed_number(WeightFormat format, const std::vector<std::uint8_t>& bytes,
-                           std::int64_t at) {
+                           std::int64_t at, int zero) {
   if (format == WeightFormat::int4)
-    return static_cast<float>((bytes[static_cast<std::size_t>(at / 2)] >> at % 2 * 4 & 15) - 8);
+    return static_cast<float>((bytes[static_cast<std::size_t>(at / 2)] >> at % 2 * 4 & 15) - zero);
   const std::uint8_t byte = bytes[static_cast<std::size_t>(at)];
   if (format == WeightFormat::int8) return static_cast<float>(static_cast<std::int8_t>(byte));
   return to_float(f8_e4m3{byte});
@@ -43,19 +43,26 @@ inline void twin_linear_packed(Fuzz& fuzz) {
   }
   std::vector<float> scales(static_cast<std::size_t>(n * per_row)), w;
   for (float& scale : scales) scale = 0.001f + 0.01f * fuzz.uniform();
+  std::vector<std::uint8_t> zeros;
+  if (format == WeightFormat::int4 && fuzz.coin())
+    for (std::size_t i = 0; i < scales.size(); ++i)
+      zeros.push_back(static_cast<std::uint8_t>(fuzz.below(17)));
   for (std::int64_t i = 0; i < n * k; ++i) {
-    const float scale = scales[static_cast<std::size_t>(i / k * per_row + i % k / size)];
-    w.push_back(rounded(packed_number(format, bytes, i) * scale, DType::bf16));
+    const auto of_group = static_cast<std::size_t>(i / k * per_row + i % k / size);
+    const int zero = zeros.empty() ? 8 : zeros[of_group];
+    w.push_back(rounded(packed_number(format, bytes, i, zero) * scales[of_group], DType::bf16));
   }
   const Buffer data = Buffer::of(std::span<const std::uint8_t>(bytes)),
-               on_device = Buffer::of(std::span<const float>(scales));
+               on_device = Buffer::of(std::span<const float>(scales)),
+               zeros_on_device = Buffer::of(std::span<const std::uint8_t>(zeros));
   linear_packed(x.view(),
                 {.data = data.data(),
                  .format = format,
                  .rows = n,
                  .cols = k,
                  .scales = on_device.as<float>(),
-                 .group = group},
+                 .group = group,
+                 .zeros = zeros.empty() ? nullptr : zeros_on_device.as<std::uint8_t>()},
                 with_bias ? bias.view().data : nullptr, y.view(), {});
   std::vector<float> want;
   for (std::int64_t i = 0; i < m * n; ++i) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@
 #include "rose/model/files/checkpoint.h"
 #include "rose/model/files/config.h"
 #include "rose/model/generate.h"
+#include "rose/model/packed_weights.h"
 
 namespace {
 
@@ -38,9 +40,15 @@ void write_numbers(const std::string& path, const std::vector<T>& numbers) {
       path, {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)});
 }
 
+/// What is packed is unpacked: this is a CPU.
+std::shared_ptr<const rose::model::WeightSet> plain_weights(const std::string& model) {
+  return rose::model::pack_weights(
+      rose::model::load_weights(rose::model::open_checkpoint(model)), {});
+}
+
 void all_logits(const std::string& model, const std::string& adapter_folder,
                 const std::string& ids_file, const std::string& out_file) {
-  const auto weights = rose::model::load_weights(rose::model::open_checkpoint(model));
+  const auto weights = plain_weights(model);
   rose::model::Adapter adapter;
   std::vector<const rose::model::Adapter*> adapters;
   if (!adapter_folder.empty()) {
@@ -62,7 +70,7 @@ void all_logits(const std::string& model, const std::string& adapter_folder,
 
 void greedy(const std::string& model, const std::string& ids_file, const std::string& n,
             const std::string& out_file) {
-  const auto weights = rose::model::load_weights(rose::model::open_checkpoint(model));
+  const auto weights = plain_weights(model);
   const std::vector<std::int32_t> ids = read_numbers<std::int32_t>(ids_file);
   rose::model::Generator generator(weights);
   const rose::model::Generation made =

@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
   rose::app::add_generate(app);
   rose::app::add_chat(app);
   rose::app::add_train(app);
+  rose::app::add_compare(app);
   rose::app::add_serve_engine(app);
   return rose::app::run(app, argc, argv);
 }

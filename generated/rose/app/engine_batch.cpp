@@ -15,6 +15,7 @@
 #include "rose/core/json.h"
 #include "rose/core/progress.h"
 #include "rose/infer/cpu_runner.h"
+#include "rose/infer/divergence.h"
 #include "rose/infer/engine.h"
 #include "rose/infer/gpu_runner.h"
 #include "rose/infer/lookup_drafter.h"
@@ -128,18 +129,18 @@ class Answers {
 };
 
 // Say what it took.
-void report(const infer::Engine& engine, const infer::Statistics& s, std::size_t prompts,
+void report(infer::Engine& engine, const infer::Statistics& s, std::size_t prompts,
             double seconds) {
-  static_cast<void>(engine);
   const auto share = [](std::int64_t part, std::int64_t whole) {
     return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
   };
   fmt::print(stderr,
              "{} prompts in {}: {} tokens read, {} written, {:.1f} written per second; {:.1f} % of "
-             "the prompts' tokens were cached; {} steps, {} preemptions\n",
+             "the prompts' tokens were cached; {} steps, {} preemptions; on {}\n",
              prompts, core::short_time(seconds), s.prompt_tokens, s.answer_tokens,
              static_cast<double>(s.answer_tokens) / seconds,
-             share(s.prefix.tokens_found, s.prefix.tokens_asked), s.steps, s.preemptions);
+             share(s.prefix.tokens_found, s.prefix.tokens_asked), s.steps, s.preemptions,
+             engine.control().runner());
   if (s.drafted > 0)
     fmt::print(stderr, "{} of {} guesses were right ({:.1f} %)\n", s.drafts_right, s.drafted,
                share(s.drafts_right, s.drafted));
@@ -149,32 +150,50 @@ void report(const infer::Engine& engine, const infer::Statistics& s, std::size_t
 
 // Choose a runner.
 std::unique_ptr<infer::Runner> make_runner(const EngineOptions& engine, const BatchOptions& batch,
-                                           std::shared_ptr<const model::WeightSet> weights) {
+                                           std::shared_ptr<const model::WeightSet> weights,
+                                           const text::Tokenizer& tokenizer) {
   const auto or_else = [](std::int64_t asked, std::int64_t usual) {
     return asked > 0 ? asked : usual;
   };
   constexpr std::int64_t gpu_tokens = 8192, gpu_sequences = 256, cpu_tokens = 512,
                          cpu_sequences = 32;
-  if (batch.device == "cuda" || (batch.device == "auto" && kernels::gpu::available())) {
+  const bool on_gpu =
+      batch.device == "cuda" || (batch.device == "auto" && kernels::gpu::available());
+  const kernels::DType kv = infer::parse_kv_dtype(
+      batch.kv_cache_dtype, on_gpu ? kernels::DType::bf16 : kernels::DType::f32);
+  infer::KvScales scales;
+  if (batch.calculate_kv_scales && kv == kernels::DType::u8)
+    scales = infer::measure_kv_scales(*weights, sample_ids(tokenizer));
+  if (on_gpu) {
     try {
       return infer::make_gpu_runner(weights,
                                     {.tokens = or_else(batch.max_num_batched_tokens, gpu_tokens),
                                      .sequences = or_else(batch.max_num_seqs, gpu_sequences),
                                      .positions = engine.max_model_len,
                                      .page_size = batch.block_size,
-                                     .memory_utilization = batch.gpu_memory_utilization});
+                                     .memory_utilization = batch.gpu_memory_utilization,
+                                     .kv_dtype = kv,
+                                     .kv_scales = scales});
     } catch (const core::Error& error) {
       if (batch.device == "cuda" || error.code() != core::Code::unsupported) throw;
       fmt::print(stderr, "rose: on the CPU: {}\n", error.what());
     }
   }
-  return infer::make_cpu_runner(
-      std::move(weights),
-      {.max_tokens = or_else(batch.max_num_batched_tokens, cpu_tokens),
-       .max_sequences = or_else(batch.max_num_seqs, cpu_sequences),
-       .positions = engine.max_model_len,
-       .page_size = batch.block_size,
-       .kv_dtype = infer::parse_kv_dtype(batch.kv_cache_dtype, kernels::DType::f32)});
+  return infer::make_cpu_runner(std::move(weights),
+                                {.max_tokens = or_else(batch.max_num_batched_tokens, cpu_tokens),
+                                 .max_sequences = or_else(batch.max_num_seqs, cpu_sequences),
+                                 .positions = engine.max_model_len,
+                                 .page_size = batch.block_size,
+                                 .kv_dtype = kv,
+                                 .kv_scales = scales});
+}
+
+// Load what the device needs.
+std::shared_ptr<const model::WeightSet> load_weights(const EngineOptions& engine,
+                                                     const BatchOptions& batch,
+                                                     const model::Checkpoint& checkpoint) {
+  return load_weights(engine.quantization, checkpoint,
+                      batch.device != "cuda" || batch.calculate_kv_scales);
 }
 
 // Name the options as people know them.
@@ -201,8 +220,10 @@ void add_batch_options(CLI::App& command, BatchOptions& o) {
                    "Share of the device's memory")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 1.0));
-  many->add_option("--kv-cache-dtype", o.kv_cache_dtype, "auto, float32, bfloat16 or float16")
+  many->add_option("--kv-cache-dtype", o.kv_cache_dtype, "auto, float32, bfloat16, float16 or fp8")
       ->capture_default_str();
+  many->add_flag("--calculate-kv-scales", o.calculate_kv_scales,
+                 "Measure the scales of an fp8 cache on a text; else they are 1");
   many->add_option("--block-size", o.block_size, "Positions of a page of keys and values")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
@@ -232,8 +253,9 @@ void generate_batch(const EngineOptions& engine_options, const BatchOptions& bat
     options.drafter = std::make_shared<infer::LookupDrafter>();
     options.drafts = batch.num_speculative_tokens;
   }
-  infer::Engine engine(make_runner(engine_options, batch, model::load_weights(checkpoint)), options,
-                       tokenizer);
+  infer::Engine engine(make_runner(engine_options, batch,
+                                   load_weights(engine_options, batch, checkpoint), tokenizer),
+                       options, tokenizer);
 
   Answers answers(batch.out);
   std::mutex mutex;

@@ -9,6 +9,7 @@ namespace rose::app {
 void add_generate(CLI::App& app);
 void add_chat(CLI::App& app);
 void add_train(CLI::App& app);
+void add_compare(CLI::App& app);
 void add_serve_engine(CLI::App& app);
 
 }  // namespace rose::app

@@ -49,12 +49,13 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   command.add_option("--seed", sampling.seed, "Same seed, same answer")->capture_default_str();
   command.add_flag("--ignore-eos", options.generate.ignore_stop, "Go on to --max-tokens");
   command.add_flag("--stats", options.statistics, "Print times and rates to standard error");
+  add_quantization_options(command, options.quantization);
 }
 
 LoadedModel::LoadedModel(const EngineOptions& options)
     : checkpoint_(model::open_checkpoint(find_model(options.model))),
       tokenizer_(load_tokenizer(checkpoint_)) {
-  const auto weights = model::load_weights(checkpoint_);
+  const auto weights = load_weights(options.quantization, checkpoint_);
   generator_.emplace(weights, options.max_model_len);
   if (!options.adapter.empty()) adapt(options.adapter, *weights);
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "rose/app/cli.h"
+#include "rose/app/engine_quantization.h"
 #include "rose/app/models.h"
 #include "rose/model/generate.h"
 
@@ -16,6 +17,7 @@ struct EngineOptions {
   std::int64_t max_model_len = 0;  ///< 0: what the model allows
   model::GenerateOptions generate;
   bool statistics = false;
+  QuantizationOptions quantization{};
 };
 
 /// The options, named as users of other engines know them. The values already in `options` are the defaults that --help shows.

@@ -46,9 +46,11 @@ void serve_engine(const ServeEngineArguments& a) {
   infer::EngineOptions options;
   options.policy = infer::parse_admission_policy(a.batch.policy);
   options.max_waiting = a.max_waiting;
-  infer::Engine engine(a.parrot ? parrot(a, checkpoint.config, tokenizer)
-                                : make_runner(a.engine, a.batch, model::load_weights(checkpoint)),
-                       options, tokenizer);
+  infer::Engine engine(
+      a.parrot
+          ? parrot(a, checkpoint.config, tokenizer)
+          : make_runner(a.engine, a.batch, load_weights(a.engine, a.batch, checkpoint), tokenizer),
+      options, tokenizer);
   const infer::MemoryPlan memory = engine.control().memory();
   serve::EngineFacts facts;
   facts.runner = engine.control().runner();

@@ -24,6 +24,7 @@ constexpr std::array engine_commands = {
     EngineCommand{"generate", "Continue a text"},
     EngineCommand{"chat", "Talk with a model"},
     EngineCommand{"train", "Train a model"},
+    EngineCommand{"compare", "Measure what a quantised model loses, on a text"},
 };
 
 bool needs_engine(std::string_view command) {

@@ -116,7 +116,8 @@ KvExport Control::export_prefix(std::span<const std::int32_t> tokens, std::strin
                .adapter_key = adapter_key(s, adapter),
                .salt = std::string(salt),
                .page_size = s.limits.page_size,
-               .page_bytes = s.runner->memory().page_bytes};
+               .page_bytes = s.runner->memory().page_bytes,
+               .kv_key = s.runner->limits().kv_key};
   std::vector<std::int32_t> pages;
   s.cache.find(s.cache.root(out.weights_version, out.adapter_key, salt), tokens, pages);
   const auto n = pages.size() * static_cast<std::size_t>(out.page_size);
@@ -136,7 +137,7 @@ std::int64_t Control::import_prefix(const KvExport& in) {
   if (in.page_size != s.limits.page_size || in.page_bytes != s.runner->memory().page_bytes ||
       in.tokens.size() % size != 0 || in.bytes.size() != n * bytes ||
       in.weights_version != s.runner->weights()->version() ||
-      in.adapter_key != adapter_key(s, in.adapter)) {
+      in.kv_key != s.runner->limits().kv_key || in.adapter_key != adapter_key(s, in.adapter)) {
     throw core::Error(
         core::Code::invalid_argument,
         fmt::format("pages of {} positions and {} bytes under weights {} do not fit pages of {} "

@@ -33,7 +33,7 @@ class CpuRunner final : public Runner {
 
   const RunnerLimits& limits() const override { return limits_; }
   const MemoryPlan& memory() const override { return plan_; }
-  std::string_view name() const override { return "cpu"; }
+  std::string_view name() const override { return name_; }
   void launch(const StepInput& step) override;
   StepOutput wait() override;
   std::shared_ptr<const model::WeightSet> weights() const override { return weights_; }
@@ -79,6 +79,8 @@ class CpuRunner final : public Runner {
   std::array<std::unique_ptr<std::byte[]>, 2> halves_;  // keys, values; not cleared
   std::size_t layer_page_bytes_ = 0;
   kernels::KvView view_;
+  KvScales scales_;
+  std::string name_;
   std::vector<std::int32_t> ids_;
   std::vector<std::shared_ptr<const model::Adapter>> adapters_;  // by slot
   std::vector<const model::Adapter*> of_rows_;
@@ -137,6 +139,19 @@ CpuRunner::CpuRunner(std::shared_ptr<const model::WeightSet> weights,
            .head_dim = static_cast<int>(c.head_dim),
            .page_size = options.page_size,
            .pages = plan_.pages};
+  scales_ = options.kv_scales;
+  for (const auto& [values, at] :
+       {std::pair{&scales_.k, &view_.k_scale}, {&scales_.v, &view_.v_scale}}) {
+    if (values->empty()) continue;
+    if (values->size() != count(c.layers * c.kv_heads))
+      throw core::Error(core::Code::invalid_argument, "a scale for every layer and head is needed")
+          .in("kv_scales");
+    *at = values->data();
+  }
+  limits_.kv_key = kv_key(options.kv_dtype, scales_);
+  name_ = fmt::format("cpu{}{}", weights_->quantization().empty() ? "" : ", weights ",
+                      weights_->quantization());
+  if (options.kv_dtype == kernels::DType::u8) name_ += ", keys and values fp8";
   workspace_.reserve(most);
   hidden_.resize(count(most * c.hidden));
   rows_.resize(count(rows * c.hidden));
@@ -220,6 +235,7 @@ void CpuRunner::set_weights(std::shared_ptr<const model::WeightSet> weights) {
     throw core::Error(core::Code::invalid_argument, "the new weights are of another shape")
         .in("weights");
   }
+  model::require_same_packing(*weights_, *weights);
   weights_ = std::move(weights);
 }
 

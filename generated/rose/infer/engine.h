@@ -62,6 +62,7 @@ struct KvExport {
   std::string adapter, adapter_key, salt;  ///< the key stands for the adapter's contents
   int page_size = 0;
   std::int64_t page_bytes = 0;
+  std::uint64_t kv_key = 0;            ///< RunnerLimits'
   std::vector<std::int32_t> tokens{};  ///< whole pages of them
   std::vector<std::byte> bytes{};      ///< [pages, page_bytes], as Runner::read_pages
 };

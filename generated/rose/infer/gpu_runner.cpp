@@ -190,6 +190,17 @@ class GpuRunner final : public Runner {
     at_least(options_.sequences, 1, "sequences");
     at_least(options_.tokens, options_.sequences, "tokens");
     at_least(options_.page_size, 1, "page_size");
+    if (options_.kv_dtype != DType::bf16 && options_.kv_dtype != DType::u8) {
+      throw core::Error(core::Code::unsupported, "on a GPU keys and values are bfloat16 or fp8")
+          .in("kv-cache-dtype");
+    }
+    const auto heads = count(config_.layers * config_.kv_heads);
+    for (const std::vector<float>* scales : {&options_.kv_scales.k, &options_.kv_scales.v}) {
+      if (!scales->empty() && scales->size() != heads)
+        throw core::Error(core::Code::invalid_argument,
+                          fmt::format("{} scales for {} heads", scales->size(), heads))
+            .in("kv_scales");
+    }
     limits_.tokens = options_.tokens;
     limits_.sequences = options_.sequences;
     limits_.rows = std::max(options_.rows, options_.sequences);
@@ -202,6 +213,7 @@ class GpuRunner final : public Runner {
     limits_.asynchronous = true;
     limits_.adapters = options_.max_loras;
     limits_.adapter_rank = options_.max_lora_rank;
+    limits_.kv_key = kv_key(options_.kv_dtype, options_.kv_scales);
     stride_ = (limits_.positions + limits_.page_size - 1) / limits_.page_size;
     sizes_ = graph_sizes(limits_.sequences);
     kinds_ = graph_splits(limits_.positions);
@@ -212,7 +224,10 @@ class GpuRunner final : public Runner {
     if (group > few || !options_.graphs) sizes_.clear();
     const gpu::DeviceInfo info = gpu::device_info();
     processors_ = info.multiprocessors;
-    name_ = fmt::format("{}, kernels of this book{}", info.name, options_.laws ? "" : ", laws off");
+    name_ = fmt::format("{}, kernels of this book{}{}{}", info.name,
+                        weights_->quantization().empty() ? "" : ", weights " + weights_->quantization(),
+                        options_.kv_dtype == DType::u8 ? ", keys and values fp8" : "",
+                        options_.laws ? "" : ", laws off");
     const auto reserve_plan = [&](std::int64_t size, std::int64_t splits) {
       const gpu::AttentionPlan plan =
           decode_plan(std::vector<std::int32_t>(count(size), 0), size, splits);
@@ -237,7 +252,7 @@ class GpuRunner final : public Runner {
         signed_size(device.total - device.free);
     memory_ = plan_pages(
         budget,
-        {{"weights", signed_size(model::GpuWeights::bytes(config_))},
+        {{"weights", signed_size(model::GpuWeights::bytes(*weights_))},
          {fmt::format("activations of {} tokens", limits_.tokens),
           signed_size(model::GpuWorkspace::bytes(config_, limits_.tokens, limits_.rows))},
          {fmt::format("logits of {} rows, twice", limits_.rows), 2 * row * limits_.vocab},
@@ -248,7 +263,8 @@ class GpuRunner final : public Runner {
          {"inputs, outputs and page table",
           signed_size(2 * input_bytes_) + 4 * limits_.sequences * stride_ + 64 * row},
          {fmt::format("{} recorded steps", graphs), graphs * graph_bytes}},
-        kv_page_bytes(config_, limits_.page_size, DType::bf16), limits_.page_size, options_.pages);
+        kv_page_bytes(config_, limits_.page_size, options_.kv_dtype), limits_.page_size,
+        options_.pages);
     limits_.pages = memory_.pages;
     device_ = std::make_unique<model::GpuWeights>(*weights_);
     if (options_.max_loras > 0)
@@ -278,7 +294,7 @@ class GpuRunner final : public Runner {
     sent_.assign(count(limits_.sequences * stride_), 0);
     view_ = {.k = keys_.data(),
              .v = values_.data(),
-             .dtype = DType::bf16,
+             .dtype = options_.kv_dtype,
              .layers = static_cast<int>(config_.layers),
              .kv_heads = static_cast<int>(config_.kv_heads),
              .head_dim = static_cast<int>(config_.head_dim),
@@ -286,6 +302,13 @@ class GpuRunner final : public Runner {
              .pages = limits_.pages,
              .page_table = table_.as<std::int32_t>(),
              .table_stride = stride_};
+    const auto scales = [&](const std::vector<float>& values, gpu::Buffer& memory) -> const float* {
+      if (values.empty()) return nullptr;
+      memory = gpu::Buffer::of(std::span(values));
+      return memory.as<float>();
+    };
+    view_.k_scale = scales(options_.kv_scales.k, key_scales_);
+    view_.v_scale = scales(options_.kv_scales.v, value_scales_);
     for (Slot& slot : slots_) {
       slot.input = gpu::HostBuffer(input_bytes_ + words_bytes_);
       slot.output = gpu::HostBuffer(output.bytes);
@@ -400,6 +423,7 @@ class GpuRunner final : public Runner {
   // Change weights, move pages.
   void set_weights(std::shared_ptr<const model::WeightSet> weights) override {
     must_be_idle("set_weights");
+    model::require_same_packing(*weights_, *weights);
     device_->assign(*weights);
     weights_ = std::move(weights);
   }
@@ -955,7 +979,7 @@ class GpuRunner final : public Runner {
   std::unique_ptr<model::GpuWorkspace> workspace_;
   std::unique_ptr<model::GpuAdapters> adapters_;
   gpu::Buffer keys_, values_, table_, input_, ids_, hidden_, logits_, model_logits_, results_,
-      targets_, lse_, lists_memory_, adjust_memory_;
+      targets_, lse_, lists_memory_, adjust_memory_, key_scales_, value_scales_;
   kernels::KvView view_;
   std::array<Slot, 2> slots_;
   std::map<RecordingKey, Recording> recordings_;

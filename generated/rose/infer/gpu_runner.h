@@ -24,6 +24,8 @@ struct GpuRunnerOptions {
   bool laws = true;                 ///< false: bits may depend on the company; for comparison
   std::int64_t max_loras = 0;       ///< adapters at once
   std::int64_t max_lora_rank = 16;  ///< of each, at most
+  kernels::DType kv_dtype = kernels::DType::bf16;  ///< or u8: fp8
+  KvScales kv_scales{};
 };
 
 /// Throws core::Error: unsupported for a model without kernels and for a build without CUDA, resource_exhausted.

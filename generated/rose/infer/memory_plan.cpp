@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "rose/core/error.h"
+#include "rose/core/hash.h"
 
 namespace rose::infer {
 
@@ -71,12 +72,23 @@ kernels::DType parse_kv_dtype(std::string_view name, kernels::DType fallback) {
   if (name == "f32" || name == "float32" || name == "float") return DType::f32;
   if (name == "bf16" || name == "bfloat16") return DType::bf16;
   if (name == "f16" || name == "fp16" || name == "float16" || name == "half") return DType::f16;
+  if (name == "fp8" || name == "fp8_e4m3") return DType::u8;
   const bool eight_bits = name.starts_with("fp8");
   throw core::Error(eight_bits ? core::Code::unsupported : core::Code::invalid_argument,
                     eight_bits ? fmt::format("keys and values in {} are not implemented", name)
                                : fmt::format("'{}' is not a type of keys and values", name))
       .in("kv-cache-dtype")
-      .hint("auto, float32, bfloat16 or float16");
+      .hint("auto, float32, bfloat16, float16 or fp8");
+}
+
+std::uint64_t kv_key(kernels::DType dtype, const KvScales& scales) {
+  const auto bytes = [](const std::vector<float>& values) {
+    return std::string_view(reinterpret_cast<const char*>(values.data()),
+                            values.size() * sizeof(float));
+  };
+  std::string all(1, static_cast<char>(dtype));
+  all.append(bytes(scales.k)).append(bytes(scales.v));
+  return core::xxh3(all);
 }
 
 }  // namespace rose::infer

@@ -38,8 +38,18 @@ std::int64_t kv_page_bytes(const model::Config& config, int page_size, kernels::
 MemoryPlan plan_pages(std::int64_t budget, std::vector<MemoryTerm> terms, std::int64_t page_bytes,
                       int page_size, std::int64_t wanted = 0, std::int64_t least = 1);
 
-/// What `--kv-cache-dtype` says: auto (the fallback), f32, bf16 or f16 under their usual names. Throws core::Error (unsupported)
-/// for a type that no kernel of ours reads.
+/// What the numbers of a cache of eight bits are multiplied by, [layers * kv_heads] each; empty: 1.
+struct KvScales {
+  std::vector<float> k{}, v{};
+
+  bool operator==(const KvScales&) const = default;
+};
+
+/// Tells caches apart whose bytes mean different things.
+std::uint64_t kv_key(kernels::DType dtype, const KvScales& scales);
+
+/// What `--kv-cache-dtype` says: auto (the fallback), f32, bf16, f16 or fp8 (e4m3, kept as u8) under their usual names. Throws
+/// core::Error (unsupported) for a type that no kernel of ours reads.
 kernels::DType parse_kv_dtype(std::string_view name, kernels::DType fallback);
 
 }  // namespace rose::infer

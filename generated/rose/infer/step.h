@@ -63,6 +63,7 @@ struct RunnerLimits {
   bool asynchronous = false;  ///< launch returns before the work is done: overlapping is worth it
   std::int64_t hidden = 0;    ///< C, numbers of a hidden state
   std::int64_t adapters = 0, adapter_rank = 0;  ///< slots, and the most that one may have
+  std::uint64_t kv_key = 0;  ///< what a page's bytes mean: see kv_key(); 0: its size says enough
 };
 
 class Runner {

@@ -431,6 +431,7 @@ void forward(const WeightSet& weights, const Batch& batch, const kernels::KvView
   const auto fail = [](const char* message) {
     throw core::Error(core::Code::invalid_argument, message).in("forward");
   };
+  if (!weights.plain()) fail("the weights were packed for a GPU only");
   if (saved != nullptr && kv != nullptr) fail("a pass to be differentiated cannot read a cache");
   if (!batch.adapters.empty() && batch.adapters.size() + 1 != batch.row_offsets.size())
     fail("there must be one adapter, or none, for each sequence");

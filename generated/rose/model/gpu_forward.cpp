@@ -24,6 +24,7 @@ namespace rose::model {
 using kernels::DType;
 using kernels::gpu::LinearShape;
 using kernels::gpu::Matrix;
+using kernels::gpu::PackedWeight;
 using kernels::gpu::Stream;
 
 // Describe the products of a model.
@@ -200,8 +201,8 @@ class GpuOperations {
   }
 
   void project_in() {
-    norm_and_multiply(qkv_shape(c_, b_.tokens), layer_->attn_norm, layer_->qkv, layer_->qkv_bias,
-                      packed(0, c_.heads + 2 * c_.kv_heads));
+    norm_and_multiply(qkv_shape(c_, b_.tokens), layer_->attn_norm, layer_->qkv, layer_->packed_qkv,
+                      layer_->qkv_bias, packed(0, c_.heads + 2 * c_.kv_heads));
   }
 
   void place_keys() {
@@ -238,7 +239,7 @@ class GpuOperations {
 
   void project_out() {
     multiply(out_shape(c_, b_.tokens), rows(ws_.attended, c_.heads * c_.head_dim), layer_->o,
-             layer_->o_bias, y());
+             layer_->packed_o, layer_->o_bias, y());
   }
 
   // Feed-forward: each token thinks alone.
@@ -248,13 +249,13 @@ class GpuOperations {
   }
 
   void widen() {
-    norm_and_multiply(up_shape(c_, b_.tokens), layer_->ffn_norm, layer_->up, layer_->up_bias,
-                      rows(ws_.activated, c_.ffn));
+    norm_and_multiply(up_shape(c_, b_.tokens), layer_->ffn_norm, layer_->up, layer_->packed_up,
+                      layer_->up_bias, rows(ws_.activated, c_.ffn));
   }
 
   void narrow() {
     multiply(down_shape(c_, b_.tokens), rows(ws_.activated, c_.ffn), layer_->down,
-             layer_->down_bias, y());
+             layer_->packed_down, layer_->down_bias, y());
   }
 
  protected:  // a later chapter adds to the products
@@ -297,15 +298,15 @@ class GpuOperations {
   bool goes_ahead() const {
     using kernels::gpu::token_linear_fits;
     return c_.norm == NormKind::rmsnorm && b_.tokens <= kFewRows && b_.adapters == nullptr &&
-           token_linear_fits(qkv_shape(c_, b_.tokens)) &&
+           !w_.packed() && token_linear_fits(qkv_shape(c_, b_.tokens)) &&
            token_linear_fits(out_shape(c_, b_.tokens)) &&
            token_linear_fits(up_shape(c_, b_.tokens)) &&
            token_linear_fits(down_shape(c_, b_.tokens));
   }
 
   void norm_and_multiply(const LinearShape& shape, const Matrix& norm_weight, const Matrix& weight,
-                         const void* bias, const Matrix& to) {
-    if (!few_) return multiply(shape, normed(), weight, bias, to);
+                         const PackedWeight& few_bits, const void* bias, const Matrix& to) {
+    if (!few_) return multiply(shape, normed(), weight, few_bits, bias, to);
     kernels::gpu::TokenLinear a{
         .x = x(), .norm = norm_weight, .eps = c_.norm_eps, .w = weight, .bias = bias, .y = to};
     if (pending_) {
@@ -316,8 +317,30 @@ class GpuOperations {
     kernels::gpu::token_linear(shape, a, s_);
   }
 
+  void multiply_packed(const LinearShape& shape, const Matrix& from, const PackedWeight& weight,
+                       const void* bias, const Matrix& to) const {
+    using Kind = kernels::gpu::Activation;
+    if (shape.activation == Kind::none) {
+      return kernels::gpu::linear_packed(from, weight, bias, to, s_);
+    }
+    auto* const scratch = static_cast<std::byte*>(ws_.linear.data);
+    const Matrix wide = rows(scratch, weight.rows);
+    kernels::gpu::linear_packed(from, weight, bias, wide, s_);
+    if (shape.activation != Kind::swiglu) {
+      const bool exact = shape.activation == Kind::gelu_exact;
+      return kernels::gpu::gelu(wide, to, exact ? kernels::Gelu::exact : kernels::Gelu::tanh, s_);
+    }
+    Matrix gate = wide, up = wide;
+    gate.cols = up.cols = to.cols;
+    gate.stride = up.stride = weight.rows;
+    up.data = scratch + to.cols * element;
+    kernels::gpu::silu_multiply(gate, up, to, s_);
+  }
+
+  /// By the packed weight where there is one.
   void multiply(const LinearShape& shape, const Matrix& from, const Matrix& weight,
-                const void* bias, const Matrix& to) const {
+                const PackedWeight& few_bits, const void* bias, const Matrix& to) const {
+    if (few_bits.rows > 0) return multiply_packed(shape, from, few_bits, bias, to);
     if (few_) {
       return kernels::gpu::token_linear(shape, {.x = from, .w = weight, .bias = bias, .y = to}, s_);
     }
@@ -365,7 +388,7 @@ class AdaptedGpuOperations : public GpuOperations {
     shape.n = width;
     shape.activation = kernels::gpu::Activation::none;
     const Matrix all = rows(b_.adapters->widened(), width);
-    multiply(shape, normed(), layer_->up, layer_->up_bias, all);
+    multiply(shape, normed(), layer_->up, layer_->packed_up, layer_->up_bias, all);
     Matrix gate = all, up = all;
     gate.cols = up.cols = c_.ffn;
     gate.stride = up.stride = width;

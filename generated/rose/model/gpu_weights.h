@@ -9,6 +9,7 @@
 
 #include "rose/core/parallel.h"
 #include "rose/kernels/gpu/buffer.h"
+#include "rose/kernels/gpu/linear_packed.h"
 #include "rose/kernels/gpu/stream.h"
 #include "rose/model/weights.h"
 
@@ -22,22 +23,26 @@ struct GpuLayer {
   kernels::gpu::Matrix q_norm{}, k_norm{};  // [1, D] f32
   kernels::gpu::Matrix up{};                // [2F, C]: gate, then up; without a gate [F, C]
   kernels::gpu::Matrix down{};              // [C, F]
+  /// The same matrices in few bits; where one has rows, the one above is empty.
+  kernels::gpu::PackedWeight packed_qkv{}, packed_o{}, packed_up{}, packed_down{};
   const void *qkv_bias = nullptr, *o_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
 };
 
 /// Whether there are GPU kernels for such a model. Throws core::Error (unsupported) that names what has none.
 void check_gpu_model(const Config& config, kernels::DType dtype);
 
-/// A model's weights in one piece of device memory: matrices and biases in bf16, norms in f32.
+/// A model's weights in one piece of device memory: matrices and biases in bf16, norms in f32. Matrices of the blocks that are packed
+/// stay so, if all that lie together are packed alike.
 class GpuWeights {
  public:
   /// Converts and uploads. Throws core::Error: unsupported (check_gpu_model; a build without CUDA), resource_exhausted.
   explicit GpuWeights(const WeightSet& weights, core::ThreadPool& pool = core::default_pool());
 
-  /// Overwrites the values and keeps the addresses, which captured graphs hold. The configuration must be the same.
+  /// Overwrites the values and keeps the addresses, which captured graphs hold. Configuration and packing must be the same.
   void assign(const WeightSet& weights, core::ThreadPool& pool = core::default_pool());
 
-  static std::size_t bytes(const Config& config);  ///< of device memory
+  static std::size_t bytes(const Config& config);      ///< of device memory, when nothing is packed
+  static std::size_t bytes(const WeightSet& weights);  ///< of device memory
 
   const Config& config() const { return config_; }
   std::uint64_t version() const { return version_; }
@@ -48,10 +53,13 @@ class GpuWeights {
   const kernels::gpu::Matrix& norm() const { return norm_; }            ///< [1, C] f32
   const kernels::gpu::Matrix& norm_bias() const { return norm_bias_; }
   const kernels::gpu::Matrix& head() const { return head_; }  ///< [V, C]; the embedding when tied
+  bool packed() const { return packed_; }                     ///< whether some matrix is
 
  private:
   Config config_{};
   std::uint64_t version_ = 0;
+  bool packed_ = false;
+  std::size_t bytes_ = 0;
   kernels::gpu::Buffer memory_;
   kernels::gpu::Matrix embed_{}, pos_embed_{}, norm_{}, norm_bias_{}, head_{};
   std::vector<GpuLayer> layers_;

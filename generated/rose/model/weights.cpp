@@ -86,6 +86,18 @@ class WeightBuilder {
     set_->owners_.push_back(std::make_shared<at::Tensor>(std::move(storage)));
   }
 
+  /// A matrix that the file has in few bits only, `bytes` of them.
+  void add_packed(const ExpectedTensor& expected,
+                  std::shared_ptr<const kernels::PackedMatrix> packed, std::size_t bytes) {
+    set_->parameters_.push_back({.name = expected.name,
+                                 .dtype = kernels::DType::bf16,
+                                 .shape = expected.shape,
+                                 .elements = expected.shape[0] * expected.shape[1],
+                                 .packed = std::move(packed)});
+    set_->packed_bytes_ += static_cast<std::int64_t>(bytes);
+    set_->plain_ = false;
+  }
+
   at::Tensor add_f32(const ExpectedTensor& expected) {
     at::Tensor storage = at::empty(expected.shape, at::kFloat);
     add(expected, kernels::DType::f32, storage);
@@ -94,8 +106,9 @@ class WeightBuilder {
 
   const Parameter& last() const { return set_->parameters_.back(); }
 
-  std::shared_ptr<WeightSet> finish() {
+  std::shared_ptr<WeightSet> finish(std::string quantization = {}) {
     WeightSet& set = *set_;
+    set.quantization_ = std::move(quantization);
     const auto find = [&](const std::string& name) -> const Parameter* {
       const auto it = std::ranges::find(set.parameters_, name, &Parameter::name);
       return it == set.parameters_.end() ? nullptr : &*it;
@@ -107,6 +120,10 @@ class WeightBuilder {
     const auto vector = [&](const std::string& name) {
       const Parameter* p = find(name);
       return p == nullptr ? nullptr : static_cast<const float*>(p->data);
+    };
+    const auto packed = [&](const std::string& name) {
+      const Parameter* p = find(name + ".weight");
+      return p == nullptr ? nullptr : p->packed.get();
     };
     set.embed_ = matrix("embed");
     set.pos_embed_ = matrix("pos_embed");
@@ -133,6 +150,9 @@ class WeightBuilder {
           .gate_bias = vector(at + "ffn.gate.bias"),
           .up_bias = vector(at + "ffn.up.bias"),
           .down_bias = vector(at + "ffn.down.bias"),
+          .packed = {packed(at + "attn.q"), packed(at + "attn.k"), packed(at + "attn.v"),
+                     packed(at + "attn.o"), packed(at + "ffn.gate"), packed(at + "ffn.up"),
+                     packed(at + "ffn.down")},
       });
     }
     set.norm_ = vector("norm.weight");
@@ -170,6 +190,10 @@ std::shared_ptr<const WeightSet> load_weights(const Checkpoint& checkpoint) {
                       fmt::join(have->shape, ", "), fmt::join(want.shape, ", ")))
           .in(where);
     }
+    if (have->packed != nullptr) {
+      builder.add_packed(want, have->packed, have->bytes);
+      continue;
+    }
     const auto element = static_cast<std::uintptr_t>(have->dtype == kernels::DType::f32 ? 4 : 2);
     const bool aligned = reinterpret_cast<std::uintptr_t>(have->data) % element == 0;
     if (want.shape.size() == 1) {  // norms and biases: always fp32
@@ -194,7 +218,7 @@ std::shared_ptr<const WeightSet> load_weights(const Checkpoint& checkpoint) {
           .in(where);
     }
   }
-  return builder.finish();
+  return builder.finish(checkpoint.quantization);
 }
 
 // Draw fresh weights to train.
@@ -235,10 +259,21 @@ std::int64_t WeightSet::parameter_count() const {
   return total;
 }
 
+void require_same_packing(const WeightSet& before, const WeightSet& after) {
+  if (before.quantization() == after.quantization() && before.plain() == after.plain()) return;
+  const auto kind = [](const WeightSet& w) {
+    return w.quantization().empty() ? std::string("not packed") : w.quantization();
+  };
+  throw core::Error(core::Code::invalid_argument,
+                    fmt::format("the new weights are {}, the old {}", kind(after), kind(before)))
+      .in("weights");
+}
+
 std::int64_t WeightSet::bytes() const {
   std::size_t total = 0;
-  for (const Parameter& p : parameters_) total += p.view().bytes();
-  return static_cast<std::int64_t>(total);
+  for (const Parameter& p : parameters_)
+    if (p.data != nullptr) total += p.view().bytes();
+  return static_cast<std::int64_t>(total) + packed_bytes_;
 }
 
 }  // namespace rose::model

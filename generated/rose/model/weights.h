@@ -12,6 +12,10 @@
 #include "rose/kernels/view.h"
 #include "rose/model/files/config.h"
 
+namespace rose::kernels {
+struct PackedMatrix;  // rose/kernels/packed.h
+}
+
 namespace rose::model {
 
 struct Checkpoint;  // rose/model/files/checkpoint.h
@@ -23,6 +27,8 @@ struct Parameter {
   std::vector<std::int64_t> shape;  ///< [out, in] or [n]
   void* data = nullptr;             ///< never written unless the set was made to be trained
   std::int64_t elements = 0;
+  std::shared_ptr<const kernels::PackedMatrix>
+      packed{};  ///< the same in few bits, or null; then `data` may be null
 
   kernels::MatrixView view() const;
   std::span<float> f32() const;  ///< throws core::Error unless dtype is f32
@@ -37,6 +43,12 @@ struct LayerWeights {
   const float *ffn_norm = nullptr, *ffn_norm_bias = nullptr;  // [C]
   kernels::MatrixView gate{}, up{}, down{};  // [F, C] twice, [C, F]; no gate in GPT-2
   const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
+
+  /// The same matrices in few bits, where they are packed.
+  struct Packed {
+    const kernels::PackedMatrix *q = nullptr, *k = nullptr, *v = nullptr, *o = nullptr;
+    const kernels::PackedMatrix *gate = nullptr, *up = nullptr, *down = nullptr;
+  } packed{};
 };
 
 /// A model's weights: immutable once shared, with a version that prefix keys and RL carry.
@@ -62,8 +74,16 @@ class WeightSet {
   std::int64_t parameter_count() const;
   std::int64_t bytes() const;  ///< of all storages
 
+  /// What its matrices are packed as: "int4 in groups of 128"; empty: as nothing.
+  const std::string& quantization() const { return quantization_; }
+  bool plain() const { return plain_; }  ///< whether every matrix has a form that a CPU multiplies
+
  private:
   friend class WeightBuilder;
+  friend class WeightPacker;  // rose/model/packed_weights.cpp
+  std::string quantization_;
+  bool plain_ = true;
+  std::int64_t packed_bytes_ = 0;
   Config config_{};
   std::uint64_t version_ = 0;
   kernels::MatrixView embed_{}, pos_embed_{}, head_{};
@@ -76,6 +96,9 @@ class WeightSet {
 /// Weights of a checkpoint, without copying what can be used in place (matrices stay in their file type, mapped).
 /// Norms and biases become fp32. A missing, surplus or mis-shaped tensor is one core::Error that names it.
 std::shared_ptr<const WeightSet> load_weights(const Checkpoint& checkpoint);
+
+/// Throws core::Error (invalid_argument) unless both are packed alike: an engine does not change its arithmetic unasked.
+void require_same_packing(const WeightSet& before, const WeightSet& after);
 
 /// Fresh fp32 weights to train: N(0, 0.02), residual outputs scaled by 1/sqrt(2 layers), norms 1, biases 0.
 std::shared_ptr<WeightSet> random_weights(const Config& config, std::uint64_t seed);

@@ -258,6 +258,11 @@ std::shared_ptr<model::WeightSet> prepare_weights(const TrainConfig& config,
                             config.batch.context, checkpoint.config.max_positions))
         .in("batch.context");
   const auto stored = model::load_weights(checkpoint);
+  if (!stored->plain())
+    throw Error(
+        Code::unsupported,
+        fmt::format("training starts from plain weights, and these are {}", stored->quantization()))
+        .in("model");
   auto weights = model::random_weights(checkpoint.config, config.seed);
   for (const model::Parameter& to : weights->parameters()) {
     const model::Parameter& from = stored->parameter(to.name);

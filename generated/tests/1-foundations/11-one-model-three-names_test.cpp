@@ -208,7 +208,6 @@ TEST(Config, RefusesByName) {
   expect("qwen3_moe", "", "mixture-of-experts models ('qwen3_moe') are not supported yet");
   expect("mixtral", "", "mixture-of-experts");
   expect("llama", R"(, "num_local_experts": 8)", "mixture-of-experts");
-  expect("llama", R"(, "quantization_config": {"quant_method": "gptq"})", "quantisation library");
   expect("llama", R"(, "architectures": ["LlamaForSequenceClassification"])", "with the head of");
   expect("llama", R"(, "partial_rotary_factor": 0.5)", "rotating only a part");
   expect("llama", R"(, "hidden_act": "relu")", "activation 'relu'");

@@ -40,8 +40,10 @@
 
 #include "labs/gpu/gpu_test.h"
 #include "rose/core/error.h"
+#include "rose/core/rng.h"
 #include "rose/kernels/gpu/linear.h"
 #include "rose/kernels/gpu/linear_packed.h"
+#include "rose/kernels/packed.h"
 
 namespace rose::kernels::gpu {
 namespace {
@@ -89,6 +91,58 @@ Packed pack_weight(std::span<const float> w, std::int64_t rows, std::int64_t col
   }
   return p;
 }
+
+}  // namespace
+}  // namespace rose::kernels::gpu
+
+namespace rose::kernels {
+namespace {
+
+// A packed matrix is near to what it was.
+TEST(PackedMatrix, IsNearToWhatItWas) {
+  constexpr std::int64_t rows = 5, cols = 160, group = 64;  // the last group is shorter
+  std::vector<float> w(static_cast<std::size_t>(rows * cols));
+  core::Rng rng(3, 1);
+  for (float& value : w) value = rng.normal();
+  std::fill_n(w.begin(), group, 0.0f);
+  const MatrixView view{.data = w.data(), .dtype = DType::f32, .rows = rows, .cols = cols};
+  for (const auto format :
+       {gpu::WeightFormat::int8, gpu::WeightFormat::int4, gpu::WeightFormat::fp8_e4m3}) {
+    const PackedMatrix packed = pack_matrix(view, format, group, core::default_pool());
+    EXPECT_EQ(packed.groups(), 3);
+    double error = 0.0, plain = 0.0;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      std::vector<float> back(static_cast<std::size_t>(cols));
+      unpack_row(packed, r, back.data());
+      for (std::int64_t k = 0; k < cols; ++k) {
+        const float was = w[static_cast<std::size_t>(r * cols + k)],
+                    is = back[static_cast<std::size_t>(k)];
+        EXPECT_EQ(is, to_float(to_bf16(is)));
+        error += (was - is) * (was - is);
+        const auto first = w.begin() + r * cols + k / group * group;
+        const auto last = first + std::min(group, cols - k / group * group);
+        const float largest = std::abs(*std::max_element(
+            first, last, [](float a, float b) { return std::abs(a) < std::abs(b); }));
+        const float step = largest == 0.0f ? 1.0f : largest / 7.0f;
+        const float rounded = std::nearbyint(was / step) * step;
+        plain += (was - rounded) * (was - rounded);
+        const bool whole = format == gpu::WeightFormat::int8;
+        const float near = whole ? largest / 127.0f : std::abs(was) / 14.0f + largest / 448.0f;
+        EXPECT_TRUE(format == gpu::WeightFormat::int4 || std::abs(was - is) <= near);
+      }
+    }
+    EXPECT_LT(error, plain);
+  }
+  w[7] = std::numeric_limits<float>::infinity();
+  EXPECT_THROW(pack_matrix(view, gpu::WeightFormat::int8, 0, core::default_pool()), core::Error);
+  EXPECT_FALSE(can_pack(gpu::WeightFormat::int4, 48, 0));
+}
+
+}  // namespace
+}  // namespace rose::kernels
+
+namespace rose::kernels::gpu {
+namespace {
 
 // The example by hand, and what is refused.
 TEST(LinearPacked, TheExampleByHand) {

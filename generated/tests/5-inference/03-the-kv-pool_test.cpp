@@ -68,7 +68,11 @@ TEST(MemoryPlan, GivesPagesWhatTheTermsLeave) {
   }
   EXPECT_EQ(parse_kv_dtype("bfloat16", kernels::DType::f32), kernels::DType::bf16);
   EXPECT_EQ(parse_kv_dtype("auto", kernels::DType::f16), kernels::DType::f16);
-  EXPECT_THROW(parse_kv_dtype("fp8_e4m3", kernels::DType::f16), core::Error);
+  EXPECT_EQ(parse_kv_dtype("fp8", kernels::DType::f16), kernels::DType::u8);
+  EXPECT_EQ(kv_page_bytes(c, 16, kernels::DType::u8), page / 4);
+  EXPECT_THROW(parse_kv_dtype("fp8_e5m2", kernels::DType::f16), core::Error);
+  EXPECT_NE(kv_key(kernels::DType::u8, {}), kv_key(kernels::DType::u8, {{1.0f}, {}}));
+  EXPECT_NE(kv_key(kernels::DType::u8, {}), kv_key(kernels::DType::bf16, {}));
 }
 
 // Fork, copy on write, roll over.

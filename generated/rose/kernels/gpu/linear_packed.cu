@@ -39,12 +39,12 @@ __device__ __forceinline__ Stored load_run(const void* row, int k) {
 }
 
 template <Kind K>
-__device__ __forceinline__ float number(const Stored& s, int i) {
+__device__ __forceinline__ float number(const Stored& s, int i, int zero) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(s.words);
   if constexpr (K == Kind::int8) {
     return static_cast<float>(static_cast<signed char>(bytes[i]));
   } else if constexpr (K == Kind::int4) {
-    return static_cast<float>(static_cast<int>(bytes[i / 2] >> (i % 2 * 4) & 15) - 8);
+    return static_cast<float>(static_cast<int>(bytes[i / 2] >> (i % 2 * 4) & 15) - zero);
   } else {
     __nv_fp8_e4m3 value;
     value.__x = bytes[i];
@@ -54,7 +54,8 @@ __device__ __forceinline__ float number(const Stored& s, int i) {
 
 /// Unpacks a run to shared memory.
 template <Kind K>
-__device__ __forceinline__ void store_run(const Stored& s, float scale, __nv_bfloat16* to) {
+__device__ __forceinline__ void store_run(const Stored& s, float scale, int zero,
+                                          __nv_bfloat16* to) {
   uint4 out[2];
   if constexpr (K == Kind::bf16) {
     out[0] = s.words[0];
@@ -63,7 +64,8 @@ __device__ __forceinline__ void store_run(const Stored& s, float scale, __nv_bfl
     std::uint32_t words[run / 2];
 #pragma unroll
     for (int i = 0; i < run; i += 2) {
-      words[i / 2] = pack<__nv_bfloat16>(number<K>(s, i) * scale, number<K>(s, i + 1) * scale);
+      words[i / 2] =
+          pack<__nv_bfloat16>(number<K>(s, i, zero) * scale, number<K>(s, i + 1, zero) * scale);
     }
     out[0] = make_uint4(words[0], words[1], words[2], words[3]);
     out[1] = make_uint4(words[4], words[5], words[6], words[7]);
@@ -81,6 +83,7 @@ struct Work {
   // One weight for all rows …
   const void* weight;
   const float* scales;
+  const std::uint8_t* zeros;
   int scale_group, scales_per_row;
   std::int64_t weight_row_bytes;
   const __nv_bfloat16* bias;
@@ -126,7 +129,7 @@ __global__ void __launch_bounds__(threads) packed_kernel(const Work o) {
   const bool inside = column + my_column < o.n;
   const auto* my_row = static_cast<const unsigned char*>(weight) +
                        (inside ? column + my_column : 0) * o.weight_row_bytes;
-  const auto fetch = [&](int k, float& scale) {
+  const auto fetch = [&](int k, float& scale, int& zero) {
     Stored s{};
     scale = 0;
     const int at = k + my_k;
@@ -136,22 +139,28 @@ __global__ void __launch_bounds__(threads) packed_kernel(const Work o) {
       if (at + 8 < o.k) s.words[1] = *reinterpret_cast<const uint4*>(my_row + 2 * at + 16);
     } else {
       s = load_run<K>(my_row, at);
-      scale = o.scales[static_cast<std::int64_t>(column + my_column) * o.scales_per_row +
-                       at / o.scale_group];
+      const std::int64_t of_group =
+          static_cast<std::int64_t>(column + my_column) * o.scales_per_row + at / o.scale_group;
+      scale = o.scales[of_group];
+      if constexpr (K == Kind::int4) {
+        constexpr int middle = 8;
+        zero = o.zeros != nullptr ? o.zeros[of_group] : middle;
+      }
     }
     return s;
   };
   float scale = 0;
-  Stored stored = fetch(0, scale);
+  int zero = 0;
+  Stored stored = fetch(0, scale, zero);
   load_x<Rows>(tile.x[0], o, row, end, 0);
   float sum[Rows / 16][4] = {};
   int current = 0;
   for (int k = 0; k < o.k; k += terms) {
-    store_run<K>(stored, scale, tile.w[current] + my_column * pitch + my_k);
+    store_run<K>(stored, scale, zero, tile.w[current] + my_column * pitch + my_k);
     copy_async_wait<0>();
     __syncthreads();
     if (k + terms < o.k) {
-      stored = fetch(k + terms, scale);
+      stored = fetch(k + terms, scale, zero);
       load_x<Rows>(tile.x[current ^ 1], o, row, end, k + terms);
     }
 #pragma unroll
@@ -215,6 +224,7 @@ void launch_packed(const Matrix& x, const PackedWeight& w, const void* bias, con
   o.k = static_cast<int>(w.cols);
   o.weight = w.data;
   o.scales = w.scales;
+  o.zeros = w.zeros;
   o.scale_group = static_cast<int>(w.group == 0 ? std::max<std::int64_t>(w.cols, 1) : w.group);
   o.scales_per_row = static_cast<int>(ceil_div(w.cols, o.scale_group));
   o.weight_row_bytes = w.format == WeightFormat::int4 ? w.cols / 2 : w.cols;

@@ -10,14 +10,15 @@ namespace rose::kernels::gpu {
 
 enum class WeightFormat : std::uint8_t { int8, int4, fp8_e4m3 };
 
-/// A weight [rows, cols] of few bits, in device memory. w[n, k] = bf16(q[n, k] * scales[n, k / group]).
+/// A weight [rows, cols] of few bits, in device memory. w[n, k] = bf16((q[n, k] - zeros[n, k / group]) * scales[n, k / group]).
 struct PackedWeight {
   const void* data =
-      nullptr;  ///< row-major; int4: the even k in the low half of a byte, each plus 8
+      nullptr;  ///< row-major; int4: the even k in the low half of a byte, from 0 to 15
   WeightFormat format = WeightFormat::int8;
-  std::int64_t rows = 0, cols = 0;  ///< cols is a multiple of 16 (int8, fp8) or 32 (int4)
-  const float* scales = nullptr;    ///< [rows, ceil(cols / group)]
-  std::int64_t group = 0;           ///< a multiple of 32; 0: one scale for each row
+  std::int64_t rows = 0, cols = 0;      ///< cols is a multiple of 16 (int8, fp8) or 32 (int4)
+  const float* scales = nullptr;        ///< [rows, ceil(cols / group)]
+  std::int64_t group = 0;               ///< a multiple of 32; 0: one scale for each row
+  const std::uint8_t* zeros = nullptr;  ///< int4: as the scales; null: all 8. Else: null, 0
 };
 
 /// y[M, N] = x[M, K] w[N, K]^T, plus bias[N] unless null. x, y and the bias are bf16, rows of x begin at multiples of 16 bytes. The

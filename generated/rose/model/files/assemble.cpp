@@ -134,11 +134,21 @@ Naming gguf_naming(const Config&) {
 }
 
 std::vector<TensorInfo> assemble(const Config& config, const Naming& naming,
-                                 const StoredByName& stored, const std::string& where) {
+                                 const StoredByName& stored, const std::string& where,
+                                 const PackedReader& packed) {
   std::vector<TensorInfo> tensors;
   std::unordered_set<std::string> used;
   for (const ExpectedTensor& expected : expected_tensors(config)) {
     const Place place = naming.place(config, expected.name);
+    std::vector<std::string> read;
+    TensorInfo in_few_bits;
+    in_few_bits.name = expected.name;
+    in_few_bits.shape = expected.shape;
+    if (packed && expected.shape.size() == 2 && packed(in_few_bits, place.name, stored, read)) {
+      used.insert(read.begin(), read.end());
+      tensors.push_back(std::move(in_few_bits));
+      continue;
+    }
     auto found = stored.find(place.name);
     if (found == stored.end() && !naming.prefix.empty() && place.name.starts_with(naming.prefix)) {
       found = stored.find(place.name.substr(naming.prefix.size()));

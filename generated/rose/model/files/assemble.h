@@ -31,9 +31,15 @@ struct Naming {
 Naming hf_naming(const Config& config);
 Naming gguf_naming(const Config& config);
 
+/// Reads a matrix that is stored in few bits under several names, which it adds to `used`; false when it is not stored so.
+using PackedReader =
+    std::function<bool(TensorInfo& to, const std::string& name, const StoredByName& stored,
+                       std::vector<std::string>& used)>;
+
 /// All canonical tensors, in place where the layout allows it and rearranged copies elsewhere.
 /// Throws core::Error when one is missing or misshapen, or when the file has one too many.
 std::vector<TensorInfo> assemble(const Config& config, const Naming& naming,
-                                 const StoredByName& stored, const std::string& where);
+                                 const StoredByName& stored, const std::string& where,
+                                 const PackedReader& packed = {});
 
 }  // namespace rose::model

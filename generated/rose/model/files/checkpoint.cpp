@@ -11,6 +11,7 @@
 #include "rose/model/files/checkpoint.h"
 #include "rose/model/files/checkpoint_parts.h"
 #include "rose/model/files/gguf.h"
+#include "rose/model/files/packed_layouts.h"
 #include "rose/model/files/safetensors.h"
 
 namespace rose::model {
@@ -177,9 +178,16 @@ Checkpoint open_hf(const fs::path& folder, bool with_tensors) {
   if (fs::exists(folder / "chat_template.jinja")) {
     out.chat_template = core::read_file(folder / "chat_template.jinja", std::size_t{16} << 20);
   }
+  PackedReader packed;
+  if (core::find(*object, "quantization_config") != nullptr) {
+    const Packing packing = read_packing(
+        core::get_object(*object, "quantization_config", config.string()), config.string());
+    out.quantization = packing.name;
+    packed = packed_reader(packing);
+  }
   if (with_tensors) {
-    out.tensors =
-        assemble(out.config, hf_naming(out.config), read_safetensors(folder), folder.string());
+    out.tensors = assemble(out.config, hf_naming(out.config), read_safetensors(folder),
+                           folder.string(), packed);
   }
   return out;
 }

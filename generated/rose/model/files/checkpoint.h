@@ -29,6 +29,7 @@ struct Checkpoint {
   std::string chat_template;                            ///< Jinja source; empty: none
   std::string bos_token;                                ///< its text, for the template
   std::string eos_token;
+  std::string quantization{};  ///< how a library has packed the matrices; empty: not
 
   const TensorInfo* find(std::string_view tensor) const;  ///< null when absent
   const TensorInfo& at(std::string_view tensor) const;    ///< throws core::Error

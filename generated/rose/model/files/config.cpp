@@ -139,9 +139,6 @@ Family family_of(const json::object& object, std::string_view where) {
 }
 
 void refuse_variants(const json::object& object, std::string_view where) {
-  if (core::find(object, "quantization_config") != nullptr) {
-    unsupported("weights packed by a quantisation library (\"quantization_config\") are", where);
-  }
   if (core::find(object, "architectures") != nullptr) {
     for (const json::value& item : core::get_array(object, "architectures", where)) {
       const std::string_view name = item.is_string() ? std::string_view(item.get_string()) : "";

@@ -10,6 +10,10 @@
 
 #include "rose/kernels/dtype.h"
 
+namespace rose::kernels {
+struct PackedMatrix;  // rose/kernels/packed.h
+}
+
 namespace rose::model {
 
 /// One weight as the rest of the program sees it, whatever file it came from. Row-major, aligned to
@@ -21,6 +25,8 @@ struct TensorInfo {
   const std::byte* data = nullptr;  ///< in the mapped file, or rearranged in memory
   std::size_t bytes = 0;
   std::shared_ptr<const void> owner;  ///< keeps `data` alive: copy it beside the pointer
+  std::shared_ptr<const kernels::PackedMatrix>
+      packed{};  ///< the weight in few bits, and then `data` is null
 
   std::int64_t elements() const {
     std::int64_t n = 1;
