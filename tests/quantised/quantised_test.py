@@ -119,14 +119,17 @@ def fp8(w, granularity, suffix="weight_scale"):
     return parts, (q.float() * wide).bfloat16().float()
 
 
+def scattered(columns):
+    return torch.tensor([(5 * i + 3) % (columns // 32) for i in range(columns)])
+
+
 GPTQ = dict(quant_method="gptq", bits=4, group_size=32)
 CT = dict(quant_method="compressed-tensors")
 WHOLE = dict(num_bits=4, type="int", strategy="group", group_size=32)
-ORDER = torch.tensor([(5 * i + 3) % 4 for i in range(1024)])
 CASES = {
     "gptq": (lambda w: gptq(w, 32, False), dict(GPTQ, desc_act=False, sym=False)),
     "gptq, symmetric, second format": (lambda w: gptq(w, 32, True, less_one=0), dict(GPTQ, sym=True, checkpoint_format="gptq_v2")),
-    "gptq, reordered columns": (lambda w: gptq(w, 32, False, ORDER[: w.shape[1]]), dict(GPTQ, desc_act=True)),
+    "gptq, reordered columns": (lambda w: gptq(w, 32, False, scattered(w.shape[1])), dict(GPTQ, desc_act=True)),
     "gptq, whole rows": (lambda w: gptq(w, w.shape[1], True), dict(GPTQ, group_size=-1)),
     "awq": (lambda w: awq(w, 64), dict(quant_method="awq", bits=4, group_size=64, zero_point=True, version="gemm")),
     "compressed-tensors, int4": (lambda w: compressed(w, 32, True), dict(CT, format="pack-quantized", config_groups={"group_0": {"weights": WHOLE}})),
