@@ -42,8 +42,8 @@ void write_numbers(const std::string& path, const std::vector<T>& numbers) {
 
 /// What is packed is unpacked: this is a CPU.
 std::shared_ptr<const rose::model::WeightSet> plain_weights(const std::string& model) {
-  return rose::model::pack_weights(
-      rose::model::load_weights(rose::model::open_checkpoint(model)), {});
+  return rose::model::pack_weights(rose::model::load_weights(rose::model::open_checkpoint(model)),
+                                   {});
 }
 
 void all_logits(const std::string& model, const std::string& adapter_folder,

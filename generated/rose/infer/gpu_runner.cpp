@@ -224,10 +224,11 @@ class GpuRunner final : public Runner {
     if (group > few || !options_.graphs) sizes_.clear();
     const gpu::DeviceInfo info = gpu::device_info();
     processors_ = info.multiprocessors;
-    name_ = fmt::format("{}, kernels of this book{}{}{}", info.name,
-                        weights_->quantization().empty() ? "" : ", weights " + weights_->quantization(),
-                        options_.kv_dtype == DType::u8 ? ", keys and values fp8" : "",
-                        options_.laws ? "" : ", laws off");
+    name_ =
+        fmt::format("{}, kernels of this book{}{}{}", info.name,
+                    weights_->quantization().empty() ? "" : ", weights " + weights_->quantization(),
+                    options_.kv_dtype == DType::u8 ? ", keys and values fp8" : "",
+                    options_.laws ? "" : ", laws off");
     const auto reserve_plan = [&](std::int64_t size, std::int64_t splits) {
       const gpu::AttentionPlan plan =
           decode_plan(std::vector<std::int32_t>(count(size), 0), size, splits);
