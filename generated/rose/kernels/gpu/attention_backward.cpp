@@ -58,6 +58,8 @@ AttentionBackwardPlan plan_attention_backward(const AttentionShape& shape,
   attention_arguments::check_offsets(row_offsets);
   AttentionBackwardPlan plan;
   plan.shape = shape;
+  constexpr std::int64_t wide = 128;  // narrower heads are faster one warpgroup to a block
+  plan.pairs = shape.head_dim == wide;
   plan.tokens = row_offsets.back();
   plan.sequences = static_cast<std::int64_t>(row_offsets.size()) - 1;
   plan.words.assign(row_offsets.begin(), row_offsets.end());

@@ -229,7 +229,9 @@ __global__ void __launch_bounds__(kPair, 1) key_pair_gradients(AttentionBackward
   auto& shared = *reinterpret_cast<KeyPairShared<T, D>*>(memory);
   const BackwardItem item(call, call.key_pairs);
   const int first = item.first, tokens = item.tokens, group = call.heads / call.kv_heads;
-  const int thread = static_cast<int>(threadIdx.x), side = thread / kThreads;
+  const int thread = static_cast<int>(threadIdx.x);
+  // Which of the two warpgroups, known to be the same in all lanes.
+  const int side = __shfl_sync(full_warp, thread / kThreads, 0);
   const int first_row = first + thread / 32 * 16, own = first_row + thread % 32 / 4;
   const int steps = (tokens - first + kBlock - 1) / kBlock * group;
   // Bring tiles of queries, and keep one tile's numbers on the way.
@@ -332,7 +334,9 @@ __global__ void __launch_bounds__(kPair, 1) query_pair_gradients(AttentionBackwa
   const BackwardItem item(call, call.query_pairs);
   const int first = item.first, tokens = item.tokens, head = item.head;
   const int kv_head = head / (call.heads / call.kv_heads);
-  const int thread = static_cast<int>(threadIdx.x), side = thread / kThreads;
+  const int thread = static_cast<int>(threadIdx.x);
+  // Which of the two warpgroups, known to be the same in all lanes.
+  const int side = __shfl_sync(full_warp, thread / kThreads, 0);
   const int first_row = first + thread / 32 * 16, own = first_row + thread % 32 / 4;
   const int tiles = min(first / kBlock + 2, (tokens + kBlock - 1) / kBlock);
   // Bring tiles of keys and values for both warpgroups.
