@@ -57,6 +57,7 @@ struct SampleConfig {
   double temperature = 0.8;
 };
 
+/// Conversations, and how they are read.
 struct ChatConfig {
   std::vector<std::string> files{};  ///< JSON lines of conversations
   std::string form{};                ///< template: chatml, plain, a file; empty: the model's

@@ -18,6 +18,7 @@ namespace rose::trainer {
 /// Rank, scale and targets as the configuration names them.
 model::AdapterOptions adapter_options(const LoraConfig& config);
 
+/// The CPU, training an adapter and nothing else.
 class LoraCompute final : public CpuCompute {
  public:
   /// The weights are never written. AdamW with the options' constants; A and B decay alike.

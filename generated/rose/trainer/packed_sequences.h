@@ -14,6 +14,7 @@ namespace rose::trainer {
 /// Appends the cells of a sequence: each token, and as its target the next one if that is learnt.
 void push_sequence(const ChatSequence& sequence, MicroBatchBuffer& out);
 
+/// Sequences in rows, shuffled anew in each epoch.
 class PackedSequences {
  public:
   /// `together` sequences at a time are one item, which stays in one row. Throws core::Error (invalid_argument) for no

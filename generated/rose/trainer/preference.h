@@ -7,8 +7,10 @@
 
 namespace rose::trainer {
 
+/// Which loss compares.
 enum class PreferenceLoss : std::uint8_t { dpo, ipo, kto, simpo, orpo };
 
+/// A loss and its constants.
 struct PreferenceOptions {
   PreferenceLoss loss = PreferenceLoss::dpo;
   double beta = 0.1;  ///< dpo, kto: of the log-ratios; ipo: tau; simpo: of the means; orpo: lambda

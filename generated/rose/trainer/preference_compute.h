@@ -41,6 +41,7 @@ struct PreferenceRecord {
   std::vector<std::pair<std::string, double>> numbers() const;
 };
 
+/// A device whose micro-batches are judged by a preference loss: two sequences are one item.
 class PreferenceCompute final : public Compute {
  public:
   PreferenceCompute(std::unique_ptr<Compute> device, const PreferenceOptions& options,
