@@ -111,6 +111,8 @@ set(ROSE_OUTPUTS
   rose/infer/json_schema.h
   rose/infer/kv_pool.cpp
   rose/infer/kv_pool.h
+  rose/infer/kv_transfer.cpp
+  rose/infer/kv_transfer.h
   rose/infer/language.cpp
   rose/infer/language.h
   rose/infer/lookup_drafter.cpp
@@ -439,6 +441,8 @@ set(ROSE_OUTPUTS
   rose/serve/engine_server.h
   rose/serve/fields.cpp
   rose/serve/fields.h
+  rose/serve/handover.cpp
+  rose/serve/handover.h
   rose/serve/http.h
   rose/serve/http_server.cpp
   rose/serve/http_server.h
@@ -453,9 +457,15 @@ set(ROSE_OUTPUTS
   rose/serve/outbox.h
   rose/serve/parrot.cpp
   rose/serve/parrot.h
+  rose/serve/prefill_messages.cpp
+  rose/serve/prefill_messages.h
+  rose/serve/prefill_server.cpp
+  rose/serve/prefill_server.h
   rose/serve/remote_backend.cpp
   rose/serve/remote_backend.h
   rose/serve/sampling_fields.cpp
+  rose/serve/split_backend.cpp
+  rose/serve/split_backend.h
   rose/serve/static_files.cpp
   rose/serve/static_files.h
   rose/serve/tool_parser.cpp
@@ -693,6 +703,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/25-a-web-server
   5-inference/25-embeddings
   5-inference/26-tool-calls
+  5-inference/27-prefill-decode-disaggregation
   6-agentic-rl/01-curriculum-map
   6-agentic-rl/02-terminology
   6-agentic-rl/03-history
@@ -851,6 +862,7 @@ set(ROSE_LINKS_5-inference/20-benchmarking-a-server torch)
 set(ROSE_LINKS_5-inference/22-patterns-and-schemas torch)
 set(ROSE_LINKS_5-inference/24-adapters torch cuda)
 set(ROSE_LINKS_5-inference/25-embeddings torch)
+set(ROSE_LINKS_5-inference/27-prefill-decode-disaggregation torch)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-bwd-d128-causal-8k.cpp
@@ -1041,6 +1053,8 @@ set(ROSE_FILES
   rose/infer/json_schema.h
   rose/infer/kv_pool.cpp
   rose/infer/kv_pool.h
+  rose/infer/kv_transfer.cpp
+  rose/infer/kv_transfer.h
   rose/infer/language.cpp
   rose/infer/language.h
   rose/infer/lookup_drafter.cpp
@@ -1369,6 +1383,8 @@ set(ROSE_FILES
   rose/serve/engine_server.h
   rose/serve/fields.cpp
   rose/serve/fields.h
+  rose/serve/handover.cpp
+  rose/serve/handover.h
   rose/serve/http.h
   rose/serve/http_server.cpp
   rose/serve/http_server.h
@@ -1383,9 +1399,15 @@ set(ROSE_FILES
   rose/serve/outbox.h
   rose/serve/parrot.cpp
   rose/serve/parrot.h
+  rose/serve/prefill_messages.cpp
+  rose/serve/prefill_messages.h
+  rose/serve/prefill_server.cpp
+  rose/serve/prefill_server.h
   rose/serve/remote_backend.cpp
   rose/serve/remote_backend.h
   rose/serve/sampling_fields.cpp
+  rose/serve/split_backend.cpp
+  rose/serve/split_backend.h
   rose/serve/static_files.cpp
   rose/serve/static_files.h
   rose/serve/tool_parser.cpp
@@ -1622,6 +1644,7 @@ set(ROSE_FILES
   tests/5-inference/25-a-web-server_test.cpp
   tests/5-inference/25-embeddings_test.cpp
   tests/5-inference/26-tool-calls_test.cpp
+  tests/5-inference/27-prefill-decode-disaggregation_test.cpp
   tests/6-agentic-rl/01-curriculum-map_test.cpp
   tests/6-agentic-rl/02-terminology_test.cpp
   tests/6-agentic-rl/03-history_test.cpp

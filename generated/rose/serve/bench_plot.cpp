@@ -89,7 +89,7 @@ std::string curve(const Panel& p, const std::vector<Point>& points, const char* 
   for (const Point& point : points) {
     line += fmt::format("{:.1f},{:.1f} ", p.x(point.x), p.y(point.y.p50));
     upper += fmt::format("{:.1f},{:.1f} ", p.x(point.x), p.y(point.y.p90));
-    lower = fmt::format("{:.1f},{:.1f} ", p.x(point.x), p.y(point.y.p50)) + lower;
+    lower.insert(0, fmt::format("{:.1f},{:.1f} ", p.x(point.x), p.y(point.y.p50)));
     marks += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>\n",
                          p.x(point.x), p.y(point.y.p50), colour);
     if (spread)

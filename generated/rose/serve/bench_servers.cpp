@@ -21,6 +21,7 @@
 #include <cstring>
 #include <filesystem>
 #include <thread>
+#include <tuple>
 
 #include "rose/core/error.h"
 
@@ -73,6 +74,7 @@ const ServerKind& server_kind(std::string_view name) {
   const auto found = std::ranges::find(all, name, &ServerKind::name);
   if (found != all.end()) return *found;
   std::vector<std::string> names;
+  names.reserve(all.size());
   for (const ServerKind& kind : all) names.push_back(kind.name);
   throw core::Error(core::Code::not_found, "this server is not known")
       .in(std::string(name))
@@ -98,7 +100,7 @@ std::optional<std::string> find_program(const std::string& program) {
 }
 
 std::optional<std::string> find_server(const ServerKind& kind) {
-  const auto program = find_program(kind.command.front());
+  auto program = find_program(kind.command.front());
   if (!program || kind.command[1] != "-m") return program;
   const std::string module = kind.command[2].substr(0, kind.command[2].find('.'));
   const std::string ask = fmt::format(
@@ -152,7 +154,7 @@ std::uint16_t free_port() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
-  ::bind(s, reinterpret_cast<const sockaddr*>(&address), size);
+  std::ignore = ::bind(s, reinterpret_cast<const sockaddr*>(&address), size);
   ::getsockname(s, reinterpret_cast<sockaddr*>(&address), &size);
   ::close(s);
   return ntohs(address.sin_port);
@@ -160,6 +162,7 @@ std::uint16_t free_port() {
 
 pid_t spawn_group(std::vector<std::string> words, const std::string& log) {
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;
