@@ -13,6 +13,7 @@ set(ROSE_OUTPUTS
   labs/inference/pass.h
   labs/inference/qwen3.h
   labs/inference/requests.h
+  labs/inference/routing.h
   labs/inference/serving.h
   labs/information/information.h
   labs/notation/shape_walk.h
@@ -698,6 +699,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/16-the-openai-compatible-server
   5-inference/17-engine-processes
   5-inference/20-benchmarking-a-server
+  5-inference/21-serving-beyond-one-machine
   5-inference/22-patterns-and-schemas
   5-inference/24-adapters
   5-inference/25-a-web-server
@@ -954,6 +956,7 @@ set(ROSE_FILES
   labs/inference/pass.h
   labs/inference/qwen3.h
   labs/inference/requests.h
+  labs/inference/routing.h
   labs/inference/serving.h
   labs/information/information.h
   labs/notation/shape_walk.h
@@ -1639,6 +1642,7 @@ set(ROSE_FILES
   tests/5-inference/16-the-openai-compatible-server_test.cpp
   tests/5-inference/17-engine-processes_test.cpp
   tests/5-inference/20-benchmarking-a-server_test.cpp
+  tests/5-inference/21-serving-beyond-one-machine_test.cpp
   tests/5-inference/22-patterns-and-schemas_test.cpp
   tests/5-inference/24-adapters_test.cpp
   tests/5-inference/25-a-web-server_test.cpp

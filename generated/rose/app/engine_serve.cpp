@@ -3,14 +3,18 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 #include "rose/app/engine_batch.h"
 #include "rose/app/engine_commands.h"
+#include "rose/core/files.h"
 #include "rose/infer/engine.h"
 #include "rose/model/weights.h"
 #include "rose/serve/engine_server.h"
 #include "rose/serve/parrot.h"
+#include "rose/serve/prefill_server.h"
+#include "rose/serve/split_backend.h"
 
 namespace rose::app {
 namespace {
@@ -22,6 +26,9 @@ struct ServeEngineArguments {
   bool parrot = false;
   std::int64_t step_us = 0;
   std::size_t max_waiting = 256;
+  std::size_t prefill_engines = 0;
+  std::int32_t prefill_pages = 8;
+  bool prefill = false;  ///< this is one of them
 };
 
 // A parrot with the tokens of a model.
@@ -61,8 +68,29 @@ void serve_engine(const ServeEngineArguments& a) {
   facts.pages = memory.pages - 1;
   facts.page_size = memory.page_size;
   facts.sequences = a.batch.max_num_seqs;
-  serve::LocalBackend backend(engine, tokenizer, std::move(facts));
-  serve::serve_engine(a.socket, backend);
+  if (a.prefill) {
+    engine.start();
+    serve::serve_prefill(a.socket, engine);
+  } else if (a.prefill_engines > 0) {
+    std::vector<std::string> command;
+    const std::string words = core::read_file("/proc/self/cmdline");
+    for (std::size_t at = 0; at < words.size(); at = words.find('\0', at) + 1) {
+      command.emplace_back(words.c_str() + at);
+      if (command.size() > 1 && command[command.size() - 2] == "--socket")
+        command.back() = "{socket}";
+      if (command.size() > 1 && command[command.size() - 2] == "--prefill-engines")
+        command.back() = "0";
+    }
+    command.front() = std::filesystem::read_symlink("/proc/self/exe").string();
+    command.emplace_back("--prefill");
+    serve::SplitOptions split{.engines = {}, .least_pages = a.prefill_pages};
+    split.engines.assign(a.prefill_engines, serve::prefill_process(command));
+    serve::SplitBackend backend(engine, tokenizer, std::move(facts), std::move(split));
+    serve::serve_engine(a.socket, backend);
+  } else {
+    serve::LocalBackend backend(engine, tokenizer, std::move(facts));
+    serve::serve_engine(a.socket, backend);
+  }
   std::_Exit(0);
 }
 
@@ -84,6 +112,11 @@ void add_serve_engine(CLI::App& app) {
                     "Repeat what the user says: no weights are loaded");
   command->add_option("--parrot-step-us", arguments->step_us,
                       "A step of the parrot takes so many microseconds");
+  command->add_option("--prefill-engines", arguments->prefill_engines,
+                      "Processes that read long prompts for this one");
+  command->add_option("--prefill-pages", arguments->prefill_pages,
+                      "Prompts with fewer pages to compute are read here");
+  command->add_flag("--prefill", arguments->prefill, "Read prompts for another engine");
   add_batch_options(*command, arguments->batch);
   command->callback([arguments] { serve_engine(*arguments); });
 }

@@ -151,6 +151,7 @@ void add_serve(CLI::App& app) {
   pass("--max-num-seqs", "Answers that run at once");
   pass("--max-num-batched-tokens", "Tokens of one step");
   pass("--max-waiting", "Requests that may wait; more are told to come back");
+  pass("--prefill-engines", "Processes that read long prompts for the engine, on a CPU");
   pass("--gpu-memory-utilization", "Share of the device's memory");
   pass("--kv-cache-dtype", "auto, float32, bfloat16 or float16");
   pass("--block-size", "Positions of a page of keys and values");

@@ -57,8 +57,8 @@ class CpuRunner final : public Runner {
                   in.subspan(half * layer_page_bytes_, layer_page_bytes_).data(),
                   layer_page_bytes_);
   }
-  bool tell_layers(std::function<void(int)> told) override {
-    workspace_.on_keys = std::move(told);
+  bool tell_layers(const std::function<void(int)>& told) override {
+    workspace_.on_keys = told;
     return true;
   }
 

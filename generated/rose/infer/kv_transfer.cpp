@@ -164,7 +164,8 @@ bool KvTransfer::write(Number number, const KvBlock& block) {
       block.layer >= s.shape.layers ||
       block.bytes.size() != static_cast<std::size_t>(s.shape.block_bytes))
     return false;
-  const auto at = static_cast<std::size_t>((block.page - in.first) * s.shape.layers + block.layer);
+  const std::int32_t index = (block.page - in.first) * s.shape.layers + block.layer;
+  const auto at = static_cast<std::size_t>(index);
   if (in.written[at]) return false;
   s.engine.runner->write_block(in.pages[static_cast<std::size_t>(block.page)], block.layer,
                                block.bytes);

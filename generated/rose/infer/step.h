@@ -96,7 +96,7 @@ class Runner {
   virtual void read_block(std::int32_t, int, std::span<std::byte>) const {}
   virtual void write_block(std::int32_t, int, std::span<const std::byte>) {}
   /// From now on calls `told` within a launch whenever a layer's keys and values are written. False: it cannot.
-  virtual bool tell_layers(std::function<void(int layer)>) { return false; }
+  virtual bool tell_layers(const std::function<void(int layer)>& /*told*/) { return false; }
 };
 
 }  // namespace rose::infer

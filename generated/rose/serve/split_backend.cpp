@@ -126,8 +126,7 @@ void SplitBackend::act(Number number, std::uint8_t actions, Pending& p) {
           told(n);
         };
       submit_held(number, std::move(question), std::move(told));
-    }
-    if ((actions & tell_cancelled) != 0) {
+    } else if ((actions & tell_cancelled) != 0) {
       listener({.kind = Notice::Kind::accepted});
       for (int c = 0; c < std::max(question.sampling.n, 1); ++c) {
         infer::Event event{.choice = c, .finish = infer::Finish::cancelled};
