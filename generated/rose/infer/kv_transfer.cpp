@@ -227,6 +227,7 @@ KvTransfer::KvTransfer(Engine& engine) : state_(std::make_unique<State>(*engine.
              .page_size = e.limits.page_size,
              .layers = static_cast<std::int32_t>(e.runner->weights()->config().layers)};
   s.shape.block_bytes = e.runner->memory().page_bytes / s.shape.layers;
+  s.shape.kv_key = e.runner->limits().kv_key;
   s.buffer.resize(static_cast<std::size_t>(s.shape.block_bytes));
   e.watcher = &s;
 }

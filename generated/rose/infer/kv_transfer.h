@@ -20,6 +20,7 @@ struct KvShape {
   std::uint64_t weights_version = 0;
   std::int32_t page_size = 0, layers = 0;
   std::int64_t block_bytes = 0;  ///< of one layer of one page, keys and values
+  std::uint64_t kv_key = 0;      ///< what the bytes mean: RunnerLimits'
   bool operator==(const KvShape&) const = default;
 };
 

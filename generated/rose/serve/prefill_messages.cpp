@@ -22,6 +22,7 @@ void put_shape(WireWriter& w, const infer::KvShape& shape) {
   w.put(prefill_magic), w.put(prefill_version);
   w.put(shape.weights_version), w.put(shape.page_size), w.put(shape.layers),
       w.put(shape.block_bytes);
+  w.put(shape.kv_key);
 }
 
 infer::KvShape get_shape(WireReader& r) {
@@ -34,6 +35,7 @@ infer::KvShape get_shape(WireReader& r) {
   shape.page_size = r.get<std::int32_t>("page_size");
   shape.layers = r.get<std::int32_t>("layers");
   shape.block_bytes = r.get<std::int64_t>("block_bytes");
+  shape.kv_key = r.get<std::uint64_t>("kv_key");
   return shape;
 }
 
