@@ -3,14 +3,13 @@
 #include "rose/app/engine_options.h"
 
 #include <csignal>
-#include <filesystem>
-#include <memory>
 
 #include "rose/core/error.h"
+#include "rose/text/detokenizer.h"
+
 #include "rose/core/files.h"
 #include "rose/core/json.h"
 #include "rose/model/adapter.h"
-#include "rose/text/detokenizer.h"
 
 namespace rose::app {
 
@@ -26,7 +25,6 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   model::Sampling& sampling = options.generate.sampling;
   command.add_option("-m,--model", options.model,
                      "Path, org/name or a name that `rose models` lists");
-  command.add_option("--adapter", options.adapter, "Folder of a LoRA adapter, in PEFT's layout");
   command.add_option("-n,--max-tokens", options.generate.max_tokens, "Longest answer, in tokens")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -50,6 +48,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   command.add_flag("--ignore-eos", options.generate.ignore_stop, "Go on to --max-tokens");
   command.add_flag("--stats", options.statistics, "Print times and rates to standard error");
   add_quantization_options(command, options.quantization);
+  command.add_option("--adapter", options.adapter, "Folder of a LoRA adapter, in PEFT's layout");
 }
 
 LoadedModel::LoadedModel(const EngineOptions& options)
@@ -58,30 +57,6 @@ LoadedModel::LoadedModel(const EngineOptions& options)
   const auto weights = load_weights(options.quantization, checkpoint_);
   generator_.emplace(weights, options.max_model_len);
   if (!options.adapter.empty()) adapt(options.adapter, *weights);
-}
-
-// Take an adapter, and the form of its conversations.
-void LoadedModel::adapt(const std::filesystem::path& folder, const model::WeightSet& weights) {
-  generator_->adapt(
-      std::make_shared<model::Adapter>(model::read_adapter(folder, weights.config())));
-  const auto settings = [&](const char* name, auto&& use) {
-    const std::filesystem::path file = folder / name;
-    if (!std::filesystem::exists(file)) return;
-    const core::json::value value = core::parse_json(core::read_file(file), file.string());
-    use(core::as_object(value, file.string()), file.string());
-  };
-  settings("tokenizer_config.json",
-           [&](const core::json::object& object, const std::string& where) {
-             const std::string form(core::get_string_or(object, "chat_template", "", where));
-             if (form.empty()) return;
-             checkpoint_.chat_template = form;
-             checkpoint_.bos_token = core::get_string_or(object, "bos_token", "", where);
-             checkpoint_.eos_token = core::get_string_or(object, "eos_token", "", where);
-           });
-  settings("generation_config.json",
-           [&](const core::json::object& object, const std::string& where) {
-             stops_ = model::hf_token_ids(object, "eos_token_id", where);
-           });
 }
 
 // Print each piece as soon as its characters are whole.
@@ -110,6 +85,30 @@ model::Generation LoadedModel::stream(std::span<const std::int32_t> ids,
         result.decode_seconds > 0.0 ? (generated - 1.0) / result.decode_seconds : 0.0);
   }
   return result;
+}
+
+// Take an adapter, and the form of its conversations.
+void LoadedModel::adapt(const std::filesystem::path& folder, const model::WeightSet& weights) {
+  generator_->adapt(
+      std::make_shared<model::Adapter>(model::read_adapter(folder, weights.config())));
+  const auto settings = [&](const char* name, auto&& use) {
+    const std::filesystem::path file = folder / name;
+    if (!std::filesystem::exists(file)) return;
+    const core::json::value value = core::parse_json(core::read_file(file), file.string());
+    use(core::as_object(value, file.string()), file.string());
+  };
+  settings("tokenizer_config.json",
+           [&](const core::json::object& object, const std::string& where) {
+             const std::string form(core::get_string_or(object, "chat_template", "", where));
+             if (form.empty()) return;
+             checkpoint_.chat_template = form;
+             checkpoint_.bos_token = core::get_string_or(object, "bos_token", "", where);
+             checkpoint_.eos_token = core::get_string_or(object, "eos_token", "", where);
+           });
+  settings("generation_config.json",
+           [&](const core::json::object& object, const std::string& where) {
+             stops_ = model::hf_token_ids(object, "eos_token_id", where);
+           });
 }
 
 void catch_interrupts() {

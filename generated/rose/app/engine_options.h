@@ -6,18 +6,20 @@
 #include <string>
 
 #include "rose/app/cli.h"
-#include "rose/app/engine_quantization.h"
 #include "rose/app/models.h"
 #include "rose/model/generate.h"
+
+#include "rose/app/engine_quantization.h"
 
 namespace rose::app {
 
 struct EngineOptions {
-  std::string model, adapter;      ///< the adapter's folder; empty: none
+  std::string model;
   std::int64_t max_model_len = 0;  ///< 0: what the model allows
   model::GenerateOptions generate;
   bool statistics = false;
   QuantizationOptions quantization{};
+  std::string adapter{};  ///< its folder; empty: none
 };
 
 /// The options, named as users of other engines know them. The values already in `options` are the defaults that --help shows.
@@ -40,8 +42,8 @@ class LoadedModel {
   model::Checkpoint checkpoint_;
   text::Tokenizer tokenizer_;
   std::optional<model::Generator> generator_;
-  std::vector<std::int32_t> stops_;  ///< of an adapter that ends answers otherwise
   std::string text_;
+  std::vector<std::int32_t> stops_{};  ///< of an adapter that ends answers otherwise
 
   void adapt(const std::filesystem::path& folder, const model::WeightSet& weights);
 };
