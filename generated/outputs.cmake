@@ -38,6 +38,7 @@ set(ROSE_OUTPUTS
   rose/app/engine_chat.cpp
   rose/app/engine_commands.h
   rose/app/engine_compare.cpp
+  rose/app/engine_eval.cpp
   rose/app/engine_generate.cpp
   rose/app/engine_options.cpp
   rose/app/engine_options.h
@@ -582,6 +583,16 @@ set(ROSE_OUTPUTS
   rose/trainer/data/text_source.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
+  rose/trainer/evaluate/choices.cpp
+  rose/trainer/evaluate/choices.h
+  rose/trainer/evaluate/endings.cpp
+  rose/trainer/evaluate/endings.h
+  rose/trainer/evaluate/intervals.cpp
+  rose/trainer/evaluate/intervals.h
+  rose/trainer/evaluate/scorer.cpp
+  rose/trainer/evaluate/scorer.h
+  rose/trainer/evaluate/text_score.cpp
+  rose/trainer/evaluate/text_score.h
   rose/trainer/event_file.cpp
   rose/trainer/event_file.h
   rose/trainer/fresh_shape.h
@@ -657,6 +668,7 @@ set(ROSE_CHAPTER_TESTS
   2-training/06-checkpoints-and-exact-resume
   2-training/07-activation-memory
   2-training/08-fused-layers
+  2-training/09-evaluating-a-language-model
   2-training/11-supervised-fine-tuning
   2-training/12-preference-optimisation
   2-training/13-preparing-a-corpus
@@ -831,6 +843,7 @@ set(ROSE_LINKS_2-training/05-the-loop torch)
 set(ROSE_LINKS_2-training/06-checkpoints-and-exact-resume torch)
 set(ROSE_LINKS_2-training/07-activation-memory torch cuda)
 set(ROSE_LINKS_2-training/08-fused-layers cuda)
+set(ROSE_LINKS_2-training/09-evaluating-a-language-model torch)
 set(ROSE_LINKS_2-training/11-supervised-fine-tuning torch)
 set(ROSE_LINKS_2-training/12-preference-optimisation torch)
 set(ROSE_LINKS_2-training/14-a-run-and-its-record torch)
@@ -982,6 +995,7 @@ set(ROSE_FILES
   rose/app/engine_chat.cpp
   rose/app/engine_commands.h
   rose/app/engine_compare.cpp
+  rose/app/engine_eval.cpp
   rose/app/engine_generate.cpp
   rose/app/engine_options.cpp
   rose/app/engine_options.h
@@ -1526,6 +1540,16 @@ set(ROSE_FILES
   rose/trainer/data/text_source.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
+  rose/trainer/evaluate/choices.cpp
+  rose/trainer/evaluate/choices.h
+  rose/trainer/evaluate/endings.cpp
+  rose/trainer/evaluate/endings.h
+  rose/trainer/evaluate/intervals.cpp
+  rose/trainer/evaluate/intervals.h
+  rose/trainer/evaluate/scorer.cpp
+  rose/trainer/evaluate/scorer.h
+  rose/trainer/evaluate/text_score.cpp
+  rose/trainer/evaluate/text_score.h
   rose/trainer/event_file.cpp
   rose/trainer/event_file.h
   rose/trainer/fresh_shape.h
@@ -1600,6 +1624,7 @@ set(ROSE_FILES
   tests/2-training/06-checkpoints-and-exact-resume_test.cpp
   tests/2-training/07-activation-memory_test.cpp
   tests/2-training/08-fused-layers_test.cpp
+  tests/2-training/09-evaluating-a-language-model_test.cpp
   tests/2-training/11-supervised-fine-tuning_test.cpp
   tests/2-training/12-preference-optimisation_test.cpp
   tests/2-training/13-preparing-a-corpus_test.cpp
