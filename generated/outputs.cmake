@@ -715,9 +715,9 @@ set(ROSE_CHAPTER_TESTS
   5-inference/22-patterns-and-schemas
   5-inference/24-adapters
   5-inference/25-a-web-server
-  5-inference/25-embeddings
   5-inference/26-tool-calls
   5-inference/27-prefill-decode-disaggregation
+  5-inference/28-embeddings
   6-agentic-rl/01-curriculum-map
   6-agentic-rl/02-terminology
   6-agentic-rl/03-history
@@ -876,8 +876,8 @@ set(ROSE_LINKS_5-inference/17-engine-processes torch)
 set(ROSE_LINKS_5-inference/20-benchmarking-a-server torch)
 set(ROSE_LINKS_5-inference/22-patterns-and-schemas torch)
 set(ROSE_LINKS_5-inference/24-adapters torch cuda)
-set(ROSE_LINKS_5-inference/25-embeddings torch)
 set(ROSE_LINKS_5-inference/27-prefill-decode-disaggregation torch)
+set(ROSE_LINKS_5-inference/28-embeddings torch)
 # Every file here, so that `tangle emit` can remove what is no longer produced.
 set(ROSE_FILES
   bench/attn-bwd-d128-causal-8k.cpp
@@ -1671,9 +1671,9 @@ set(ROSE_FILES
   tests/5-inference/22-patterns-and-schemas_test.cpp
   tests/5-inference/24-adapters_test.cpp
   tests/5-inference/25-a-web-server_test.cpp
-  tests/5-inference/25-embeddings_test.cpp
   tests/5-inference/26-tool-calls_test.cpp
   tests/5-inference/27-prefill-decode-disaggregation_test.cpp
+  tests/5-inference/28-embeddings_test.cpp
   tests/6-agentic-rl/01-curriculum-map_test.cpp
   tests/6-agentic-rl/02-terminology_test.cpp
   tests/6-agentic-rl/03-history_test.cpp

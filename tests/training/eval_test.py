@@ -126,6 +126,7 @@ class Eval(unittest.TestCase):
         data = ROOT / "book/2-training/09-evaluating-a-language-model.md"
         same = measured("--model", self.folder / "one", "--against", self.folder / "one", "--task", "endings", "--data", data)["difference"]
         self.assertEqual((same["bits_per_byte"], same["accuracy"], same["accuracy_95"]), (0, 0, [0, 0]))
+        self.assertNotIn("bits_per_byte_95", same, "one document says nothing of how documents vary")
         other = measured("--model", self.folder / "one", "--against", self.folder / "two", "--task", "endings")
         rates = [model["choices"]["per_byte"]["accuracy"] for model in other["models"]]
         self.assertAlmostEqual(other["difference"]["accuracy"], rates[0] - rates[1])
