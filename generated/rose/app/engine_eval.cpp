@@ -101,7 +101,9 @@ std::vector<std::vector<std::int32_t>> read_tokens(const EvalOptions& options,
   return documents;
 }
 
-// Loss, perplexity, bits per byte.
+// Fewer documents say nothing of how they vary.
+constexpr std::size_t enough_documents = 5;
+
 json::array to_json(const trainer::Interval& interval) {
   return {interval.low, interval.high};
 }
@@ -132,8 +134,7 @@ json::object measure_text(const Measured& measured, const EvalOptions& options,
                    {"loss", score.loss()},
                    {"perplexity", score.perplexity()},
                    {"bits_per_byte", score.bits_per_byte()}};
-  constexpr std::size_t few = 5;
-  if (documents.size() >= few)
+  if (documents.size() >= enough_documents)
     out["bits_per_byte_95"] = to_json(trainer::bootstrap_interval(
         score.documents.size(), [&](auto drawn) { return bits_of(score.documents, drawn); }));
   return out;
@@ -199,10 +200,11 @@ json::object compare(const trainer::TextScore& a, const trainer::TextScore& b,
   json::object out;
   if (!a.documents.empty()) {
     out["bits_per_byte"] = a.bits_per_byte() - b.bits_per_byte();
-    out["bits_per_byte_95"] =
-        to_json(trainer::bootstrap_interval(a.documents.size(), [&](auto drawn) {
-          return bits_of(a.documents, drawn) - bits_of(b.documents, drawn);
-        }));
+    if (a.documents.size() >= enough_documents)
+      out["bits_per_byte_95"] =
+          to_json(trainer::bootstrap_interval(a.documents.size(), [&](auto drawn) {
+            return bits_of(a.documents, drawn) - bits_of(b.documents, drawn);
+          }));
   }
   if (!c.empty()) {
     const auto difference = [&](std::size_t i) {
@@ -259,9 +261,11 @@ void print_difference(const json::object& difference) {
   for (const char* name : {"bits_per_byte", "accuracy"}) {
     const auto* value = difference.if_contains(name);
     if (value == nullptr) continue;
-    const json::array& range = difference.at(fmt::format("{}_95", name)).as_array();
-    print(fmt::format("  {} {:+.4f} (95 %: {:+.4f} to {:+.4f}, paired)\n", name, value->as_double(),
-                      range[0].as_double(), range[1].as_double()));
+    std::string interval;
+    if (const auto* range = difference.if_contains(fmt::format("{}_95", name)))
+      interval = fmt::format(" (95 %: {:+.4f} to {:+.4f}, paired)",
+                             range->as_array()[0].as_double(), range->as_array()[1].as_double());
+    print(fmt::format("  {} {:+.4f}{}\n", name, value->as_double(), interval));
   }
 }
 
