@@ -78,6 +78,7 @@ struct Engine::State {
   bool step();
   void take_mail();
   void guess();
+  bool most_wait_for_names() const;
   bool launch();  ///< false when the plan had nothing to run
   void build(Launch& launch);
   void add_row(const PlannedRow& row, Launch& launch);

@@ -85,7 +85,15 @@ void Engine::State::take_mail() {
 }
 
 // Make a plan that does something.
+bool Engine::State::most_wait_for_names() const {
+  const auto running = scheduler.running();
+  const auto waiting = std::ranges::count_if(
+      running, [](const Sequence* s) { return s->lockstep && s->awaited > 0; });
+  return waiting > 0 && 2 * waiting >= std::ssize(running);
+}
+
 bool Engine::State::launch() {
+  if (!in_flight.empty() && most_wait_for_names()) complete();
   {
     const Stretch planning(profile, "plan");
     guess();

@@ -572,6 +572,29 @@ TEST(Engine, TakesRequestsFromManyThreads) {
     for (const Ears& ears : mine) ASSERT_EQ(ears->at(0), plain);
 }
 
+// A batch that waits for names does not fall into halves.
+TEST(Engine, RowsThatWaitForNamesGoTogether) {
+  constexpr std::int64_t answer = 40, prompts = 2, slack = 3;
+  const CpuRunnerOptions cpu{.max_tokens = 32, .max_sequences = 8};
+  const auto ask = [&](bool overlap) {
+    Engine engine(make_cpu_runner(little(), cpu), {.overlap = overlap});
+    std::vector<Ears> all;
+    for (int i = 0; i < 8; ++i) {
+      Request r = make({1, 2, 3, 4, 5, 6, 7, i}, 0.8f, answer);
+      r.sampling.frequency_penalty = 0.5f;
+      r.sampling.ignore_eos = true;
+      all.push_back(listen(r));
+      engine.submit(std::move(r));
+    }
+    engine.run();
+    std::vector<std::vector<std::int32_t>> tokens;
+    for (const Ears& ears : all) tokens.push_back(ears->at(0).tokens);
+    EXPECT_LE(engine.control().statistics().steps, answer + prompts + slack);
+    return tokens;
+  };
+  EXPECT_EQ(ask(true), ask(false));
+}
+
 // A longer answer allocates no more than a short one.
 TEST(Engine, AllocatesNothingPerToken) {
   Engine engine(make_cpu_runner(little(), {.max_sequences = 4}), {.overlap = true});
