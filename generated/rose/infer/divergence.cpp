@@ -20,7 +20,7 @@ namespace {
 class Reader {
  public:
   Reader(const Variant& variant, std::int64_t window, core::ThreadPool& pool)
-      : weights_(*variant.weights), variant_(&variant), workspace_(weights_.config(), pool) {
+      : weights_(*variant.weights), workspace_(weights_.config(), pool) {
     const model::Config& c = weights_.config();
     const std::int64_t bytes = kv_page_bytes(c, static_cast<int>(window), variant.kv_dtype) / 2;
     for (auto& half : halves_) half.resize(static_cast<std::size_t>(bytes));
@@ -58,7 +58,6 @@ class Reader {
 
  private:
   const model::WeightSet& weights_;
-  const Variant* variant_;
   model::Workspace workspace_;
   std::vector<std::byte> halves_[2];
   std::int32_t page_ = 0;
