@@ -8,8 +8,8 @@ namespace rose::serve {
 
 constexpr const char* bad_request = "invalid_request_error";
 
-ApiError::ApiError(int s, std::string message, std::string t, std::string p, std::string c)
-    : std::runtime_error(std::move(message)),
+ApiError::ApiError(int s, const std::string& message, std::string t, std::string p, std::string c)
+    : std::runtime_error(message),
       status(s),
       type(std::move(t)),
       param(std::move(p)),

@@ -14,7 +14,7 @@ namespace rose::serve {
 namespace json = core::json;
 
 struct ApiError : std::runtime_error {
-  ApiError(int status, std::string message, std::string type, std::string param = "",
+  ApiError(int status, const std::string& message, std::string type, std::string param = "",
            std::string code = "");
   int status;
   std::string type, param, code;  ///< empty: null

@@ -86,8 +86,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool busy() const { return phase_ == Phase::busy; }
 
   // The exchange's side; `number` says which request is meant.
-  void respond(std::uint64_t number, HttpResponse response);
-  void begin(std::uint64_t number, HttpResponse head, std::string heartbeat);
+  void respond(std::uint64_t number, const HttpResponse& response);
+  void begin(std::uint64_t number, const HttpResponse& response, std::string heartbeat);
   void send(std::uint64_t number, const std::string& piece);
   void end(std::uint64_t number);
   void when_gone(std::uint64_t number, std::function<void()> told);
@@ -334,7 +334,7 @@ std::string Connection::head(const HttpResponse& response,
   return out;
 }
 
-void Connection::respond(std::uint64_t number, HttpResponse response) {
+void Connection::respond(std::uint64_t number, const HttpResponse& response) {
   if (number != request_ || phase_ != Phase::busy || complete_) return;
   if (framing_ != Framing::none) return end(number);  // a stream has begun: it can only end
   constexpr int no_content = 204, not_modified = 304;
@@ -346,7 +346,7 @@ void Connection::respond(std::uint64_t number, HttpResponse response) {
   write();
 }
 
-void Connection::begin(std::uint64_t number, HttpResponse response, std::string heartbeat) {
+void Connection::begin(std::uint64_t number, const HttpResponse& response, std::string heartbeat) {
   if (number != request_ || phase_ != Phase::busy || framing_ != Framing::none) return;
   framing_ = http_1_0_ ? Framing::until_close : Framing::chunks;
   if (http_1_0_) keep_alive_ = false;

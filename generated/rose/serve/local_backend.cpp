@@ -41,16 +41,14 @@ void LocalBackend::submit_as(Number number, Question question, Listener listener
   auto ticket = std::make_shared<Ticket>();
   ticket->listener = std::move(listener);
   ticket->open = std::max(question.sampling.n, 1);
-  const bool compiles = question.shape.kind != Shape::Kind::free;
-  {
-    const std::scoped_lock lock(mutex_);
-    tickets_.emplace(number, ticket);
-    if (compiles) {
-      jobs_.push_back({number, std::move(question), ticket});
-      arrived_.notify_one();
-    }
+  std::unique_lock lock(mutex_);
+  tickets_.emplace(number, ticket);
+  if (question.shape.kind == Shape::Kind::free) {
+    lock.unlock();
+    return hand_over(number, std::move(question), ticket, nullptr);
   }
-  if (!compiles) hand_over(number, std::move(question), ticket, nullptr);
+  jobs_.push_back({number, std::move(question), ticket});
+  arrived_.notify_one();
 }
 
 // Hand over to the engine; cancel at any moment.

@@ -31,6 +31,7 @@ pid_t spawn_with_socket(const std::vector<std::string>& command, int socket) {
   for (std::string& word : words)
     if (word == "{socket}") word = std::to_string(theirs);
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;

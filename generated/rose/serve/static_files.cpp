@@ -136,7 +136,7 @@ std::optional<std::string> percent_decoded(std::string_view text) {
   return out;
 }
 
-StaticFiles::StaticFiles(fs::path folder) : folder_(fs::canonical(folder)) {}
+StaticFiles::StaticFiles(const fs::path& folder) : folder_(fs::canonical(folder)) {}
 
 // Answer for a file.
 std::optional<HttpResponse> StaticFiles::get(const HttpRequest& request) const {

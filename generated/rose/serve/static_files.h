@@ -13,7 +13,7 @@ namespace rose::serve {
 
 class StaticFiles {
  public:
-  explicit StaticFiles(std::filesystem::path folder);
+  explicit StaticFiles(const std::filesystem::path& folder);
 
   /// The answer to GET or HEAD of a path: 200, 206 for a range, 301 for a folder without its slash, 304 for an ETag that the client
   /// has, 416, or nothing when there is no such file.

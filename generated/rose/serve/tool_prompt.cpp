@@ -33,7 +33,7 @@ json::array with_tools_as_text(const json::array& messages, const json::array& t
     if (role == "system" && !offer.empty()) text += "\n\n" + std::exchange(offer, {});
     if (role == "tool") {
       message["role"] = "user";
-      text = "<tool_response>\n" + text + "\n</tool_response>";
+      text.insert(0, "<tool_response>\n").append("\n</tool_response>");
     }
     if (const json::value* calls = message.if_contains("tool_calls"))
       for (const json::value& call : calls->get_array())
