@@ -56,8 +56,8 @@ void set_all(const std::vector<Given>& given, const std::vector<ConfigKey>& keys
   for (const Given& g : given) {
     const auto key = std::ranges::find(keys, g.key, &ConfigKey::name);
     if (key == keys.end()) {
-      std::vector<std::string> names;
-      for (const ConfigKey& k : keys) names.push_back(k.name);
+      std::vector<std::string> names(keys.size());
+      std::ranges::transform(keys, names.begin(), &ConfigKey::name);
       throw Error(Code::invalid_argument, fmt::format("there is no key \"{}\"", g.key))
           .in(g.where)
           .hint(fmt::format("did you mean \"{}\"?", nearest_name(g.key, names)));

@@ -32,7 +32,8 @@ std::string varint(std::uint64_t value) {
 constexpr int kVarint = 0, kDouble = 1, kBytes = 2, kFloat = 5;
 
 std::string field(int number, int type, const std::string& value) {
-  std::string out = varint(static_cast<std::uint64_t>(number * 8 + type));
+  std::string out =
+      varint(static_cast<std::uint64_t>(number) << 3 | static_cast<std::uint64_t>(type));
   if (type == kBytes) out += varint(value.size());
   return out + value;
 }
