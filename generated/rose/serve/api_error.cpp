@@ -30,8 +30,8 @@ HttpResponse ApiError::response() const {
   return out;
 }
 
-void invalid(std::string message, std::string param, std::string code) {
-  throw ApiError(400, std::move(message), bad_request, std::move(param), std::move(code));
+void invalid(const std::string& message, std::string param, std::string code) {
+  throw ApiError(400, message, bad_request, std::move(param), std::move(code));
 }
 
 ApiError no_engine(const std::string& why) {

@@ -24,7 +24,7 @@ struct ApiError : std::runtime_error {
 };
 
 /// Status 400, type invalid_request_error.
-[[noreturn]] void invalid(std::string message, std::string param, std::string code);
+[[noreturn]] void invalid(const std::string& message, std::string param, std::string code);
 
 /// What the engine or a parser said, as the API says it. `prompt` is what the request calls its prompt.
 ApiError api_error(const core::Error& error, const std::string& prompt = "prompt");

@@ -140,13 +140,11 @@ class ConnectionExchange final : public Exchange {
   }
   void respond(HttpResponse response) override {
     ended_ = true;
-    post([r = std::move(response)](Connection& c, std::uint64_t n) mutable {
-      c.respond(n, std::move(r));
-    });
+    post([r = std::move(response)](Connection& c, std::uint64_t n) { c.respond(n, r); });
   }
   void begin(HttpResponse head, std::string heartbeat) override {
     post([h = std::move(head), b = std::move(heartbeat)](Connection& c, std::uint64_t n) mutable {
-      c.begin(n, std::move(h), std::move(b));
+      c.begin(n, h, std::move(b));
     });
   }
   void send(std::string piece) override {
