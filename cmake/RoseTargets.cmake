@@ -1,10 +1,10 @@
 # Targets by folder. A module that has no sources yet is an empty interface library, so that nothing here changes when it
 # gets some.
 
-# The outputs under rose/FOLDER/, filtered by MATCHING and EXCEPT, as absolute paths, by kind.
+# The outputs under rose/FOLDER/ (labs/ stands beside rose/), filtered by MATCHING and EXCEPT, as absolute paths, by kind.
 function(_rose_sources folder matching except out)
   set(files ${ROSE_OUTPUTS})
-  list(FILTER files INCLUDE REGEX "^rose/${folder}/")
+  list(FILTER files INCLUDE REGEX "^(rose/)?${folder}/")
   if(matching)
     list(FILTER files INCLUDE REGEX "${matching}")
   endif()
@@ -45,9 +45,10 @@ function(_rose_torch_pch target)
   target_precompile_headers(${target} REUSE_FROM rose_pch_torch)
 endfunction()
 
-# rose_module(NAME [FOLDER rose/FOLDER] [MATCHING regex] [EXCEPT regex] [LINKS …] [TORCH]): library rose_NAME, rose::NAME.
+# rose_module(NAME [FOLDER rose/FOLDER] [MATCHING regex] [EXCEPT regex] [LINKS …] [TORCH] [NOT_INSTALLED]): library rose_NAME,
+# rose::NAME.
 function(rose_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH" "FOLDER;MATCHING;EXCEPT" "LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH;NOT_INSTALLED" "FOLDER;MATCHING;EXCEPT" "LINKS")
   if(NOT arg_FOLDER)
     set(arg_FOLDER ${name})
   endif()
@@ -80,7 +81,9 @@ function(rose_module name)
     "$<BUILD_INTERFACE:${ROSE_GENERATED}>" "$<INSTALL_INTERFACE:include>")
   target_link_libraries(${target} ${scope} ${arg_LINKS})
   target_compile_features(${target} ${scope} cxx_std_20)  # installed headers need it too
-  set_property(GLOBAL APPEND PROPERTY ROSE_LIBRARIES ${target})
+  if(NOT arg_NOT_INSTALLED)
+    set_property(GLOBAL APPEND PROPERTY ROSE_LIBRARIES ${target})
+  endif()
 endfunction()
 
 # rose_program(NAME MAIN rose/app/x.cpp PARTS regex LINKS … [TORCH]): the library rose_app_NAME of the parts, so that tests can link

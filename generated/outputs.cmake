@@ -7,9 +7,19 @@ set(ROSE_OUTPUTS
   labs/first/bigram.h
   labs/gpu/attention_backward_bench.inl
   labs/gpu/attention_bench.inl
+  labs/gpu/banks.h
   labs/gpu/costs.h
   labs/gpu/gpu_test.h
+  labs/gpu/ladder.h
+  labs/gpu/reduce.cpp
+  labs/gpu/reduce.cu
+  labs/gpu/reduce.h
+  labs/gpu/reduce_library.cu
   labs/gpu/rows_bench.h
+  labs/gpu/rung.h
+  labs/gpu/transpose.cpp
+  labs/gpu/transpose.cu
+  labs/gpu/transpose.h
   labs/inference/pass.h
   labs/inference/qwen3.h
   labs/inference/requests.h
@@ -677,6 +687,7 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/01-the-gpu-and-the-roofline
   4-kernels/02-elementwise
   4-kernels/03-reduction
+  4-kernels/05-transpose
   4-kernels/07-softmax
   4-kernels/08-norms
   4-kernels/10-the-linear-layer
@@ -746,6 +757,7 @@ set(ROSE_EXERCISES
   lora-size
   map-shift
   mini-tangle-unused
+  narrow-place
   pipeline-window
   preference-length
   preference-weights
@@ -781,6 +793,7 @@ set(ROSE_BENCHES
   grammar-mask-cpu
   numerics-contract
   paged-decode-64x4k
+  reduce
   rmsnorm-backward
   rmsnorm-residual
   sampling
@@ -793,7 +806,8 @@ set(ROSE_BENCHES
   train-cpu-eager
   train-deterministic-cost
   train-gpt2-124m
-  train-qwen3-0.6b)
+  train-qwen3-0.6b
+  transpose)
 set(ROSE_LINKS_attn-bwd-d128-causal-8k cuda)
 set(ROSE_LINKS_attn-bwd-d64-causal-1k cuda)
 set(ROSE_LINKS_attn-fwd-d128-causal-16k cuda)
@@ -815,6 +829,7 @@ set(ROSE_LINKS_gemm-fp32-4096 cuda)
 set(ROSE_LINKS_grammar-mask-cpu torch)
 set(ROSE_LINKS_numerics-contract cuda)
 set(ROSE_LINKS_paged-decode-64x4k cuda)
+set(ROSE_LINKS_reduce cuda)
 set(ROSE_LINKS_rmsnorm-backward cuda)
 set(ROSE_LINKS_rmsnorm-residual cuda)
 set(ROSE_LINKS_sampling cuda)
@@ -827,8 +842,10 @@ set(ROSE_LINKS_train-cpu-eager torch)
 set(ROSE_LINKS_train-deterministic-cost torch cuda)
 set(ROSE_LINKS_train-gpt2-124m torch cuda)
 set(ROSE_LINKS_train-qwen3-0.6b torch cuda)
+set(ROSE_LINKS_transpose cuda)
 set(ROSE_LINKS_lion-step torch)
 set(ROSE_LINKS_lora-size torch)
+set(ROSE_LINKS_narrow-place cuda)
 set(ROSE_LINKS_preference-length torch)
 set(ROSE_LINKS_prefix-radix torch)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
@@ -850,6 +867,8 @@ set(ROSE_LINKS_2-training/14-a-run-and-its-record torch)
 set(ROSE_LINKS_2-training/15-a-training-step-on-a-gpu torch cuda)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
 set(ROSE_LINKS_4-kernels/02-elementwise cuda)
+set(ROSE_LINKS_4-kernels/03-reduction cuda)
+set(ROSE_LINKS_4-kernels/05-transpose cuda)
 set(ROSE_LINKS_4-kernels/07-softmax cuda)
 set(ROSE_LINKS_4-kernels/08-norms cuda)
 set(ROSE_LINKS_4-kernels/10-the-linear-layer cuda)
@@ -901,6 +920,7 @@ set(ROSE_FILES
   bench/grammar-mask-cpu.cpp
   bench/numerics-contract.cpp
   bench/paged-decode-64x4k.cpp
+  bench/reduce.cpp
   bench/rmsnorm-backward.cpp
   bench/rmsnorm-residual.cpp
   bench/sampling.cpp
@@ -914,6 +934,7 @@ set(ROSE_FILES
   bench/train-deterministic-cost.cpp
   bench/train-gpt2-124m.cpp
   bench/train-qwen3-0.6b.cpp
+  bench/transpose.cpp
   examples/e4m3-table-example.cpp
   examples/e4m3-table-example.out
   exercises/history-td_solution.cpp
@@ -930,6 +951,8 @@ set(ROSE_FILES
   exercises/map-shift_stub.cpp
   exercises/mini-tangle-unused_solution.cpp
   exercises/mini-tangle-unused_stub.cpp
+  exercises/narrow-place_solution.cpp
+  exercises/narrow-place_stub.cpp
   exercises/pipeline-window_solution.cpp
   exercises/pipeline-window_stub.cpp
   exercises/preference-length_solution.cpp
@@ -963,9 +986,19 @@ set(ROSE_FILES
   labs/first/bigram.h
   labs/gpu/attention_backward_bench.inl
   labs/gpu/attention_bench.inl
+  labs/gpu/banks.h
   labs/gpu/costs.h
   labs/gpu/gpu_test.h
+  labs/gpu/ladder.h
+  labs/gpu/reduce.cpp
+  labs/gpu/reduce.cu
+  labs/gpu/reduce.h
+  labs/gpu/reduce_library.cu
   labs/gpu/rows_bench.h
+  labs/gpu/rung.h
+  labs/gpu/transpose.cpp
+  labs/gpu/transpose.cu
+  labs/gpu/transpose.h
   labs/inference/pass.h
   labs/inference/qwen3.h
   labs/inference/requests.h
@@ -1633,6 +1666,7 @@ set(ROSE_FILES
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
   tests/4-kernels/02-elementwise_test.cpp
   tests/4-kernels/03-reduction_test.cpp
+  tests/4-kernels/05-transpose_test.cpp
   tests/4-kernels/07-softmax_test.cpp
   tests/4-kernels/08-norms_test.cpp
   tests/4-kernels/10-the-linear-layer_test.cpp

@@ -85,8 +85,19 @@ std::string bench_table(const Stores& stores, std::string_view id, std::string_v
   const std::string_view peer = text(object(fields, "peer"), "name");
   const std::string_view judge = text(bench->fields, "judge");
   const bool judged_by_ratio = judge == "ratio" || judge == "fraction_of_limit" || unit == "ratio";
-  std::vector<Bar> bars{{"this book", at(fields, "median"), at(fields, "min"), at(fields, "max"), true}};
-  std::string rows = "<tr class=\"ours\"><th scope=\"row\">this book</th><td>" + with_unit(at(fields, "median"), unit) +
+  // A ladder's record names its rungs; the last of them is what the record is about.
+  std::vector<Bar> bars;
+  std::string rows;
+  if (const json::value* rungs = dig(fields, "config.rungs"); rungs != nullptr && rungs->is_array()) {
+    for (const json::value& each : rungs->as_array()) {
+      const json::object& rung = each.as_object();
+      bars.push_back({std::string(text(rung, "name")), at(rung, "value"), std::nan(""), std::nan(""), true});
+      rows += "<tr><th scope=\"row\">" + escaped(text(rung, "name")) + "</th><td>" + with_unit(at(rung, "value"), unit) +
+              "</td><td>" + escaped(text(rung, "idea")) + "</td></tr>";
+    }
+  }
+  bars.push_back({"this book", at(fields, "median"), at(fields, "min"), at(fields, "max"), true});
+  rows += "<tr class=\"ours\"><th scope=\"row\">this book</th><td>" + with_unit(at(fields, "median"), unit) +
                      "</td><td>" + shown(at(fields, "min")) + " to " + shown(at(fields, "max")) + ", " +
                      std::to_string(integer(fields, "samples")) + " samples</td></tr>";
   if (!peer.empty()) {

@@ -41,6 +41,8 @@
 #include "labs/evidence/values.h"
 #include "labs/gpu/costs.h"
 #include "labs/gpu/gpu_test.h"
+#include "labs/gpu/ladder.h"
+#include "labs/gpu/rung.h"
 #include "rose/core/error.h"
 #include "rose/kernels/dtype.h"
 #include "rose/kernels/gpu/buffer.h"

@@ -1,4 +1,4 @@
-// Tests of the chapter "Adding up a row in one order".
+// Tests of the chapter "Reduction, and adding up a row in one order".
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,6 +38,9 @@
 #include <variant>
 #include <vector>
 
+#include "labs/gpu/gpu_test.h"
+#include "labs/gpu/reduce.h"
+#include "rose/core/error.h"
 #include "rose/kernels/dtype.h"
 #include "rose/kernels/rows.h"
 
@@ -73,3 +76,40 @@ TEST(Rows, SlotsAreChains) {
 
 }  // namespace
 }  // namespace rose::kernels
+
+namespace rose::labs {
+namespace {
+
+// Every rung adds up every number once.
+using ReduceGpu = gpu::GpuTest;
+
+TEST_F(ReduceGpu, EveryRungAddsEveryNumberOnce) {
+  std::vector<std::pair<std::string, Reduce*>> all;
+  for (const auto& rung : reduce_ladder()) all.emplace_back(rung.name, rung.launch);
+  all.emplace_back("library", reduce_library());
+  for (const std::int64_t count : {0, 1, 3, 255, 257, 513, 65'536, 1'000'003}) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    double exact = 0;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      exact += static_cast<double>(values[i] = static_cast<float>(i % 13) - 4);
+    const gpu::Buffer in = gpu::Buffer::of(std::span<const float>(values)),
+                      memory(reduce_workspace(count));
+    gpu::Buffer out(sizeof(float));
+    for (const auto& [name, reduce] : all) {
+      out.poison();
+      reduce(in.as<float>(), count, out.as<float>(), memory.workspace(), {});
+      gpu::synchronize({});
+      EXPECT_EQ(static_cast<double>(out.values<float>()[0]), exact) << name << ", " << count;
+      reduce(in.as<float>(), count, out.as<float>(), memory.workspace(), {});
+      gpu::synchronize({});
+      EXPECT_EQ(static_cast<double>(out.values<float>()[0]), exact) << name << ", again";
+    }
+  }
+}
+
+TEST(ReduceArguments, ANegativeCountIsRefused) {
+  EXPECT_THROW(reduce_workspace(-1), core::Error);
+}
+
+}  // namespace
+}  // namespace rose::labs
