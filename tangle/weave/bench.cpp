@@ -92,14 +92,14 @@ std::string bench_table(const Stores& stores, std::string_view id, std::string_v
     for (const json::value& each : rungs->as_array()) {
       const json::object& rung = each.as_object();
       bars.push_back({std::string(text(rung, "name")), at(rung, "value"), std::nan(""), std::nan(""), true});
-      rows += "<tr><th scope=\"row\">" + escaped(text(rung, "name")) + "</th><td>" + with_unit(at(rung, "value"), unit) +
-              "</td><td>" + escaped(text(rung, "idea")) + "</td></tr>";
+      rows += "<tr><th scope=\"row\">" + escaped(text(rung, "name")) + "</th><td>" +
+              with_unit(at(rung, "value"), unit) + "</td><td>" + escaped(text(rung, "idea")) + "</td></tr>";
     }
   }
   bars.push_back({"this book", at(fields, "median"), at(fields, "min"), at(fields, "max"), true});
   rows += "<tr class=\"ours\"><th scope=\"row\">this book</th><td>" + with_unit(at(fields, "median"), unit) +
-                     "</td><td>" + shown(at(fields, "min")) + " to " + shown(at(fields, "max")) + ", " +
-                     std::to_string(integer(fields, "samples")) + " samples</td></tr>";
+          "</td><td>" + shown(at(fields, "min")) + " to " + shown(at(fields, "max")) + ", " +
+          std::to_string(integer(fields, "samples")) + " samples</td></tr>";
   if (!peer.empty()) {
     bars.push_back(
         {std::string(peer), at(fields, "peer.median"), at(fields, "peer.min"), at(fields, "peer.max"), false});
