@@ -475,7 +475,11 @@ set(ROSE_OUTPUTS
   rose/serve/prefill_server.h
   rose/serve/remote_backend.cpp
   rose/serve/remote_backend.h
+  rose/serve/replicas.cpp
+  rose/serve/replicas.h
   rose/serve/sampling_fields.cpp
+  rose/serve/spawn.cpp
+  rose/serve/spawn.h
   rose/serve/split_backend.cpp
   rose/serve/split_backend.h
   rose/serve/static_files.cpp
@@ -893,6 +897,7 @@ set(ROSE_LINKS_5-inference/12-quantised-inference torch cuda)
 set(ROSE_LINKS_5-inference/15-the-engine torch)
 set(ROSE_LINKS_5-inference/17-engine-processes torch)
 set(ROSE_LINKS_5-inference/20-benchmarking-a-server torch)
+set(ROSE_LINKS_5-inference/21-serving-beyond-one-machine torch)
 set(ROSE_LINKS_5-inference/22-patterns-and-schemas torch)
 set(ROSE_LINKS_5-inference/24-adapters torch cuda)
 set(ROSE_LINKS_5-inference/27-prefill-decode-disaggregation torch)
@@ -1455,7 +1460,11 @@ set(ROSE_FILES
   rose/serve/prefill_server.h
   rose/serve/remote_backend.cpp
   rose/serve/remote_backend.h
+  rose/serve/replicas.cpp
+  rose/serve/replicas.h
   rose/serve/sampling_fields.cpp
+  rose/serve/spawn.cpp
+  rose/serve/spawn.h
   rose/serve/split_backend.cpp
   rose/serve/split_backend.h
   rose/serve/static_files.cpp

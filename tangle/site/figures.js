@@ -177,6 +177,255 @@
     plot.replaceChildren(svg);
   };
 
+  // What figures of the engine share. Live: the API that `rose serve` has on the origin of the page.
+  const post = async (path, body, signal) => {
+    const answer = await fetch(path, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body), signal });
+    if (!answer.ok) throw Object.assign(new Error((await answer.json().catch(() => ({}))).error?.message || `status ${answer.status}`), { status: answer.status });
+    return answer;
+  };
+  // Says why there is no answer: nobody serves the page, or the engine refuses.
+  const why = (error) => (error.status && ![404, 405, 501].includes(error.status) ? `The engine says: ${error.message}` : 'No engine serves this page: `make serve` starts one with it.');
+  const button = (words, given) => make('button', { type: 'button', ...given }, words);
+  const slider = (words, what, low, high, step, value, say, change) => {
+    const shown = make('output'), input = make('input', { type: 'range', min: low, max: high, step, value, 'data-what': what });
+    const tell = () => { shown.textContent = say(Number(input.value)); input.setAttribute('aria-valuetext', shown.textContent); };
+    input.addEventListener('input', () => { tell(); change(); });
+    const made = field(words, input);
+    made.querySelector('label').append(' ', shown);
+    tell();
+    return [made, input, tell];
+  };
+
+  // Sampling. Recorded: what the engine answered to a few prompts and settings. Live: POST /v1/completions for one token, once for what the model
+  // says (logprobs) and once for what is left after the settings (processed_logprobs), both computed by the engine that draws.
+  kinds.sampling = (panel, state, say) => {
+    const body = make('tbody'), sum = make('p', { class: 'sum' });
+    const percent = (p) => (p >= 0.0995 ? (100 * p).toFixed(1) : p > 0 ? (100 * p).toPrecision(2) : '0') + ' %';
+    const bar = (p, kind) => make('td', {}, make('span', { class: `bar-of ${kind}`, style: `--share: ${Math.min(p, 1)}` }, percent(p)));
+    const show = (raw, left, drawn) => {
+      const rows = raw.slice(0, 12);
+      body.replaceChildren(...rows.map(([token, p]) => make('tr', token === drawn ? { class: 'drawn' } : {},
+        make('th', { scope: 'row' }, make('code', {}, token.replace(/ /g, '·').replace(/\n/g, '\\n').replace(/\t/g, '\\t') || '∅')),
+        bar(p, 'said'), bar(left.get(token) || 0, 'left'))));
+      const kept = [...left.values()].filter((p) => p > 0);
+      const outside = 1 - kept.reduce((all, p) => all + p, 0);
+      sum.textContent = (kept.length < left.size || outside < 1e-4 ? `${kept.length} token${kept.length === 1 ? '' : 's'} can be drawn` : `the ${left.size} likeliest carry ${percent(1 - outside)} of what can be drawn`) +
+        (drawn === undefined ? '.' : `; this time it was “${drawn.replace(/ /g, '·').replace(/\n/g, '\\n')}”.`);
+    };
+    const settings = () => ({ temperature: Number(warm.value), top_k: Number(many.value) || -1, top_p: Number(nucleus.value), min_p: Number(least.value) });
+    const recorded = (index) => {
+      const one = state.samples[index];
+      prompt.value = one.prompt;
+      [warm.value, many.value, nucleus.value, least.value] = [one.settings.temperature, Math.max(one.settings.top_k, 0), one.settings.top_p, one.settings.min_p];
+      for (const tell of tells) tell();
+      show(one.raw, new Map(one.left), one.drawn);
+      say('recorded', `${state.model}, on ${state.recorded}. Change the text or a setting to ask the engine, if one serves this page.`);
+    };
+    let asked = 0, pause = 0, known = { prompt: null, raw: null };
+    const distribution = (answer) => {
+      const { logprobs } = answer.choices[0];
+      return [Object.entries(logprobs.top_logprobs[0]).map(([token, l]) => [token, l <= -9999 ? 0 : Math.exp(l)]).sort((a, b) => b[1] - a[1]), logprobs.tokens[0]];
+    };
+    const ask = async () => {
+      const mine = ++asked, text = prompt.value, one = { prompt: text, max_tokens: 1, logprobs: 20 };
+      try {
+        if (known.prompt !== text) known = { prompt: text, raw: distribution(await (await post('/v1/completions', { ...one, temperature: 0 })).json())[0] };
+        const [left, drawn] = distribution(await (await post('/v1/completions', { ...one, ...settings(), processed_logprobs: true })).json());
+        if (mine !== asked) return;
+        show(known.raw, new Map(left), drawn);
+        say('live', 'Computed and drawn by the engine that serves this page.');
+      } catch (error) {
+        if (mine !== asked) return;
+        body.replaceChildren();
+        sum.textContent = '';
+        say('recorded', `${why(error)} Choose a sample to see what was recorded.`);
+      }
+    };
+    const soon = () => { clearTimeout(pause); pause = setTimeout(ask, 150); };
+    const prompt = make('textarea', { rows: '2', spellcheck: 'false', dir: 'auto', oninput: soon });
+    const samples = choice(state.samples.map((sample, i) => [String(i), sample.name]), '0', (event) => { ++asked; recorded(Number(event.target.value)); });
+    const plain = (digits) => (value) => value.toFixed(digits);
+    const [warmField, warm, tellWarm] = slider('Temperature', 'temperature', 0, 2, 0.05, 1, plain(2), soon);
+    const [manyField, many, tellMany] = slider('Top-k', 'top_k', 0, 20, 1, 0, (value) => (value ? String(value) : 'off'), soon);
+    const [nucleusField, nucleus, tellNucleus] = slider('Top-p', 'top_p', 0.05, 1, 0.05, 1, (value) => (value < 1 ? value.toFixed(2) : 'off'), soon);
+    const [leastField, least, tellLeast] = slider('Min-p', 'min_p', 0, 0.5, 0.01, 0, (value) => (value ? value.toFixed(2) : 'off'), soon);
+    const tells = [tellWarm, tellMany, tellNucleus, tellLeast];
+    panel.append(make('div', { class: 'fields' }, field('Sample', samples)), field('Text to continue', prompt),
+      make('div', { class: 'fields sliders' }, warmField, manyField, nucleusField, leastField),
+      make('div', { class: 'actions' }, button('Draw again', { onclick: ask })),
+      make('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': 'The next token' },
+        make('table', { class: 'next' }, make('thead', {}, make('tr', {}, ...['next token', 'the model says', 'after the settings'].map((name) => make('th', { scope: 'col' }, name)))), body)), sum);
+    recorded(0);
+  };
+
+  // Pages and the running batch. Recorded: one answer of GET /debug/state. Live: that address, four times a second, while the reader watches.
+  kinds.pool = (panel, state, say) => {
+    const body = make('tbody'), sum = make('p', { class: 'sum' }), map = make('div', { class: 'pages map', role: 'img' });
+    const most = 512;
+    const show = ({ engines, page_size: size, running, waiting }) => {
+      const rows = [], maps = [];
+      let used = 0, total = 0, number = 0;
+      for (const engine of engines) {
+        const owners = new Map();
+        for (const one of engine.sequences) for (const page of one.pages) owners.set(page, (owners.get(page) || []).concat(number + engine.sequences.indexOf(one)));
+        for (const one of engine.sequences) {
+          const colour = number++ % 6;
+          const squares = make('div', { class: 'pages', role: 'img', 'aria-label': `${one.pages.length} pages, ${one.pages.filter((page) => owners.get(page).length > 1).length} of them shared` },
+            ...one.pages.slice(0, 160).map((page) => make('i', { class: owners.get(page).length > 1 ? 'shared' : `of${colour}`, title: `page ${page}` })));
+          rows.push(make('tr', { 'data-request': `${one.request}` }, make('th', { scope: 'row' }, String(one.request)), make('td', {}, one.state === 'running' ? (one.tokens > one.prompt_tokens ? 'answers' : 'is read') : 'waits'),
+            make('td', {}, `${one.prompt_tokens} + ${one.tokens - one.prompt_tokens}`), make('td', {}, String(one.cached)), make('td', {}, squares)));
+        }
+        let page = 0;
+        const squares = [];
+        for (const [name, count] of engine.page_states) for (let i = 0; i < count; ++i, ++page) {
+          if (name === 'scratch') continue;
+          ++total;
+          used += name === 'free' ? 0 : 1;
+          const of = owners.get(page);
+          if (squares.length < most) squares.push(make('i', { class: name === 'referenced' && of ? (of.length > 1 ? 'shared' : `of${of[0] % 6}`) : name }));
+        }
+        while (squares.length > 64 && squares[squares.length - 1].className === 'free') squares.pop();
+        maps.push(...squares);
+      }
+      body.replaceChildren(...rows);
+      if (!rows.length) body.append(make('tr', {}, make('td', { colspan: '5' }, 'Nobody is being answered.')));
+      map.replaceChildren(...maps);
+      map.setAttribute('aria-label', `${used} of ${total} pages hold keys and values`);
+      sum.textContent = `${running} running, ${waiting} waiting; ${used} of ${total} pages of ${size} tokens hold something` + (engines.length > 1 ? `, in ${engines.length} engines.` : '.');
+    };
+    const recorded = () => {
+      show(state.state);
+      say('recorded', `${state.model}, on ${state.recorded}, while it answered four questions. Watch the engine, if one serves this page.`);
+    };
+    let timer = 0;
+    const stop = (words) => {
+      clearTimeout(timer);
+      timer = 0;
+      watch.textContent = 'Watch the engine';
+      watch.setAttribute('aria-pressed', 'false');
+      if (words) { recorded(); say('recorded', words); }
+    };
+    const tick = async () => {
+      try {
+        const answer = await fetch('/debug/state');
+        if (!answer.ok) throw Object.assign(new Error((await answer.json().catch(() => ({}))).error?.message || `status ${answer.status}`), { status: answer.status });
+        const now = await answer.json();
+        if (!timer) return;
+        show(now);
+        say('live', now.engines.length ? `${now.runner}: ${now.steps} steps since it started.` : 'The engine is starting.');
+        timer = setTimeout(tick, document.hidden ? 2000 : 250);
+      } catch (error) {
+        if (timer) stop(why(error));
+      }
+    };
+    const start = () => {
+      watch.textContent = 'Stop watching';
+      watch.setAttribute('aria-pressed', 'true');
+      timer = setTimeout(tick, 0);
+    };
+    const watch = button('Watch the engine', { 'aria-pressed': 'false', onclick: () => (timer ? (stop(), say('live', 'This is what it did when you stopped watching.')) : start()) });
+    const ask = button('Ask four questions', {
+      onclick: async () => {
+        if (!timer) start();
+        const long = 'You are the gardener of an old rose garden. You answer visitors in two or three sentences, and you are never short of a story about the flowers. ';
+        const questions = ['Which rose is the oldest?', 'When do you cut them?', 'What do roses fear?', 'Why is the wall so high?'];
+        await Promise.allSettled(questions.map((words) => post('/v1/chat/completions', { messages: [{ role: 'system', content: long }, { role: 'user', content: words }], max_tokens: 120 })));
+      },
+    });
+    panel.append(make('div', { class: 'actions' }, watch, ask), sum,
+      make('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Requests and their pages' },
+        make('table', { class: 'batch' }, make('thead', {}, make('tr', {}, ...['request', 'it', 'prompt + answer', 'found', 'pages'].map((name) => make('th', { scope: 'col' }, name)))), body)),
+      map, make('p', { class: 'legend' }, ...[['shared', 'shared'], ['of0', 'of one request'], ['cached', 'known, nobody’s'], ['in_flight', 'in flight'], ['free', 'free']].flatMap(([kind, name]) => [make('i', { class: kind }), `${name} `])));
+    recorded();
+    const seen = new IntersectionObserver(([entry]) => { if (!entry.isIntersecting && timer) stop(); });
+    seen.observe(panel);
+    document.addEventListener('rose-asks', () => { if (!timer) start(); });
+  };
+
+  // A conversation. Recorded: one. Live: POST /v1/chat/completions with "stream": true, its events added up as they come.
+  kinds.chat = (panel, state, say) => {
+    const log = make('div', { class: 'talk', role: 'log', 'aria-label': 'Conversation', tabindex: '0' }), sum = make('p', { class: 'sum' });
+    const turn = (role, text) => {
+      const words = make('p', {}, text);
+      log.append(make('div', { class: role }, make('b', {}, role === 'user' ? 'You' : 'Model'), words));
+      log.scrollTop = log.scrollHeight;
+      return words;
+    };
+    let messages = [], running = null, live = false;
+    const recorded = () => {
+      log.replaceChildren();
+      for (const { role, content } of state.messages) turn(role, content);
+      sum.textContent = '';
+      say('recorded', `${state.model}, on ${state.recorded}. Ask something yourself, if an engine serves this page.`);
+    };
+    const busy = (is) => { send.disabled = is; end.disabled = !is; };
+    const ask = async () => {
+      const text = input.value.trim();
+      if (!text || running) return;
+      if (!live) log.replaceChildren();
+      messages.push({ role: 'user', content: text });
+      turn('user', text);
+      input.value = '';
+      const words = turn('assistant', ''), start = performance.now();
+      let first = 0, used = null, reason = '', said = '';
+      running = new AbortController();
+      busy(true);
+      try {
+        const answer = await post('/v1/chat/completions', { messages, temperature: Number(warm.value), max_tokens: 400, stream: true, stream_options: { include_usage: true, continuous_usage_stats: true } }, running.signal);
+        live = true;
+        document.dispatchEvent(new Event('rose-asks'));
+        say('live', 'Written by the engine that serves this page.');
+        const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+        for (let rest = ''; ;) {
+          const { done, value } = await reader.read();
+          if (done) break;
+          const lines = (rest + value).split('\n');
+          rest = lines.pop();
+          for (const line of lines) {
+            if (!line.startsWith('data: {')) continue;
+            const event = JSON.parse(line.slice(6));
+            if (event.error) throw Object.assign(new Error(event.error.message), { status: 500 });
+            used = event.usage || used;
+            for (const { delta, finish_reason: finish } of event.choices) {
+              said += delta.content || '';
+              reason = finish || reason;
+            }
+            if (said && !first) first = performance.now();
+            words.textContent = said;
+            log.scrollTop = log.scrollHeight;
+          }
+        }
+      } catch (error) {
+        if (error.name === 'AbortError') {
+          reason = 'stopped by you';
+        } else if (!live && !said) {
+          messages = [];
+          input.value = text;
+          recorded();
+          say('recorded', why(error));
+          running = null;
+          return busy(false);
+        } else {
+          words.append(make('em', {}, ` ${why(error)}`));
+        }
+      }
+      if (said) messages.push({ role: 'assistant', content: said }); else messages.pop();
+      if (first && used) {
+        const rate = used.completion_tokens > 1 ? `, then ${((used.completion_tokens - 1) / ((performance.now() - first) / 1000)).toFixed(0)} tokens a second` : '';
+        sum.textContent = `${used.prompt_tokens} tokens read, ${used.completion_tokens} written (${{ stop: 'to the end', length: 'as many as were allowed' }[reason] || reason}): the first after ${(first - start).toFixed(0)} ms${rate}.`;
+      }
+      running = null;
+      busy(false);
+    };
+    const input = make('textarea', { rows: '2', dir: 'auto', onkeydown: (event) => { if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); ask(); } } });
+    const send = button('Send', { onclick: ask }), end = button('Stop', { disabled: '', onclick: () => running?.abort() });
+    const fresh = button('New conversation', { onclick: () => { running?.abort(); messages = []; log.replaceChildren(); sum.textContent = ''; input.focus(); } });
+    const [warmField, warm] = slider('Temperature', 'temperature', 0, 2, 0.05, 0.7, (value) => value.toFixed(2), () => {});
+    panel.append(log, sum, field('Your words', input), make('div', { class: 'actions' }, send, end, fresh, warmField));
+    input.value = state.try || '';
+    recorded();
+  };
+
   customElements.define('rose-figure', class extends HTMLElement {
     connectedCallback() {
       const data = this.querySelector('script[type="application/json"]'), kind = kinds[this.getAttribute('kind')];

@@ -243,6 +243,10 @@ class Conformance(unittest.TestCase):
         self.assertGreaterEqual(self.server.metric("rose_time_to_first_token_seconds_count"), 1)
         state = json.loads(self.server.get("/debug/state")[1])
         self.assertEqual(state["runner"], "parrot")
+        (engine,) = state["engines"]
+        self.assertEqual(engine["page_states"][0], ["scratch", 1])
+        self.assertEqual(sum(n for _, n in engine["page_states"]), state["total_pages"] + 1)
+        self.assertEqual(set(engine), {"steps", "sequences", "page_states"})
         self.assertEqual(self.server.get("/version")[0], 200)
 
 

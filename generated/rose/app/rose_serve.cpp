@@ -12,8 +12,10 @@
 #include "rose/core/files.h"
 #include "rose/core/hash.h"
 #include "rose/core/log.h"
+#include "rose/core/parallel.h"
 #include "rose/serve/api.h"
 #include "rose/serve/remote_backend.h"
+#include "rose/serve/replicas.h"
 
 namespace rose::app {
 namespace {
@@ -26,6 +28,8 @@ struct ServeArguments {
   std::int64_t max_model_len = 0;
   double drain_seconds = 30.0;
   std::vector<std::string> engine;  ///< passed on to it
+  int threads = 0;                  ///< of the engine; 0: as many as there are processors
+  int replicas = 1;
 };
 
 // Know the model without its weights.
@@ -64,6 +68,35 @@ std::vector<std::string> read_keys(const std::string& file) {
   return hashes;
 }
 
+// Start the engines.
+
+/// Of the devices that this process may see, the one of a replica.
+std::string device_of(int replica) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::string_view names = visible == nullptr ? "" : visible;
+  if (names.empty()) return std::to_string(replica);
+  for (; replica > 0 && names.find(',') != std::string_view::npos; --replica)
+    names.remove_prefix(names.find(',') + 1);
+  return replica > 0 ? "none" : std::string(names.substr(0, names.find(',')));
+}
+
+std::unique_ptr<serve::Backend> start_engines(const ServeArguments& a,
+                                              const serve::RemoteOptions& options) {
+  const int share = std::max(1, core::available_processors() / a.replicas);
+  const int threads = a.threads > 0 ? a.threads : a.replicas > 1 ? share : 0;
+  std::vector<std::unique_ptr<serve::Backend>> engines;
+  for (int i = 0; i < a.replicas; ++i) {
+    serve::RemoteOptions one = options;
+    std::vector<std::string> before{"/usr/bin/env"};
+    if (threads > 0) before.push_back("ROSE_THREADS=" + std::to_string(threads));
+    if (a.replicas > 1) before.push_back("CUDA_VISIBLE_DEVICES=" + device_of(i));
+    if (before.size() > 1) one.command.insert(one.command.begin(), before.begin(), before.end());
+    engines.push_back(std::make_unique<serve::RemoteBackend>(std::move(one)));
+  }
+  if (a.replicas == 1) return std::move(engines.front());
+  return std::make_unique<serve::ReplicaBackend>(std::move(engines));
+}
+
 // Start the engine, listen, drain when told to.
 void serve_model(ServeArguments& a) {
   rlimit files{};
@@ -79,9 +112,9 @@ void serve_model(ServeArguments& a) {
   remote.command = {engine_path().string(), "serve-engine", "--socket", "{socket}", "--model",
                     model.string()};
   remote.command.insert(remote.command.end(), a.engine.begin(), a.engine.end());
-  serve::RemoteBackend backend(remote);
+  const std::unique_ptr<serve::Backend> backend = start_engines(a, remote);
   const std::string name = card.name;
-  serve::Api api(std::move(card), backend, a.api);
+  serve::Api api(std::move(card), *backend, a.api);
   serve::HttpServer http(
       a.http, [&](serve::HttpRequest request, std::shared_ptr<serve::Exchange> exchange) {
         api.handle(std::move(request), std::move(exchange));
@@ -94,7 +127,7 @@ void serve_model(ServeArguments& a) {
   fmt::print(stderr, "{} at http://{}:{}/ ({}; the API is under /v1; ctrl-c ends it)\n", name,
              a.http.host, http.port(), a.site.empty() ? "no pages" : "the book is at /");
   http.run();
-  backend.stop();  // first whoever may still answer, then whoever may still ask
+  backend->stop();  // first whoever may still answer, then whoever may still ask
   api.stop();
 }
 
@@ -139,6 +172,12 @@ void add_serve(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--max-model-len", a->max_model_len,
                       "Context, in tokens; 0 is what the model allows");
+  command->add_option("--threads", a->threads, "Of an engine on the CPU; 0: all processors")
+      ->check(CLI::Range(0, 1024));
+  command
+      ->add_option("--data-parallel-size", a->replicas,
+                   "Engines, each with all of the weights and a device, or a share of the CPUs")
+      ->check(CLI::Range(1, 64));
   auto pass = [&](const char* option, const char* words) {
     command->add_option_function<std::string>(
         option,

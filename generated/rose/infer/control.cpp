@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <ranges>
+
 #include "rose/core/error.h"
 #include "rose/infer/engine_state.h"
 #include "rose/model/weights.h"
@@ -37,6 +39,24 @@ Statistics Control::statistics() const {
   out.waiting = static_cast<std::int64_t>(s.scheduler.waiting().size());
   out.pages = s.pool.counts();
   out.prefix = s.cache.statistics();
+  return out;
+}
+
+EngineView Control::view() const {
+  Engine::State& s = *engine_->state_;
+  EngineView out{.statistics = statistics(), .sequences = {}, .pages = {}};
+  const Pause pause(s);
+  const auto add = [&](const Sequence& sequence, bool running) {
+    const auto& choice = static_cast<const Choice&>(sequence);
+    out.sequences.push_back({choice.request->handle, choice.index, running, choice.prompt,
+                             choice.known(), choice.computed, choice.found, choice.preemptions,
+                             choice.pages});
+  };
+  for (const Sequence* sequence : s.scheduler.running()) add(*sequence, true);
+  for (const Sequence* sequence : s.scheduler.waiting() | std::views::take(out.most_waiting))
+    add(*sequence, false);
+  for (std::int64_t page = 0; page <= s.pool.usable(); ++page)
+    out.pages.push_back(static_cast<std::uint8_t>(s.pool.state(static_cast<std::int32_t>(page))));
   return out;
 }
 

@@ -54,6 +54,25 @@ struct Statistics {
   PrefixStatistics prefix;
 };
 
+// What the engine is doing now.
+struct SequenceView {
+  std::uint64_t request = 0;  ///< the engine's number for it
+  std::int32_t choice = 0;
+  bool running = false;
+  std::int64_t prompt = 0, known = 0;  ///< tokens: of the prompt, and in all
+  std::int64_t computed = 0;           ///< keys written, or about to be
+  std::int64_t found = 0;              ///< prompt tokens that the prefix cache had
+  std::int64_t preemptions = 0;
+  std::vector<std::int32_t> pages;  ///< in the order of their positions; others may have them, too
+};
+
+struct EngineView {
+  static constexpr std::size_t most_waiting = 256;
+  Statistics statistics;
+  std::vector<SequenceView> sequences;  ///< who runs, as admitted; then who waits, the first ones
+  std::vector<std::uint8_t> pages;      ///< the PageState of each; page 0 is scratch
+};
+
 // Operate an engine.
 
 /// A beginning of a text with its keys and values, to be moved to another engine with the same model.
@@ -75,6 +94,7 @@ class Control {
   explicit Control(Engine& engine) : engine_(&engine) {}
 
   Statistics statistics() const;
+  EngineView view() const;
   const MemoryPlan& memory() const;
   std::string_view runner() const;
   bool healthy() const;  ///< false once the device has failed

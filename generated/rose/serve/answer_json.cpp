@@ -85,6 +85,9 @@ std::size_t characters(std::string_view bytes) {
       bytes, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
 }
 
+// JSON has no infinity; this is what OpenAI writes for a token that cannot come.
+constexpr float impossible = -9999.0f;
+
 json::value text_logprobs(const AnswerHead& head, const std::vector<TokenLogprob>& logprobs,
                           std::size_t offset) {
   if (!head.logprobs) return nullptr;
@@ -96,7 +99,8 @@ json::value text_logprobs(const AnswerHead& head, const std::vector<TokenLogprob
                          one.top.empty();  // nothing stands before the first token
     values.push_back(unknown ? json::value(nullptr) : json::value(one.logprob));
     json::object top;
-    for (const auto& other : one.top) top[token_text(*head.tokenizer, other.token)] = other.logprob;
+    for (const auto& other : one.top)
+      top[token_text(*head.tokenizer, other.token)] = std::max(other.logprob, impossible);
     tops.push_back(unknown ? json::value(nullptr) : json::value(std::move(top)));
     offsets.emplace_back(offset);
     offset += characters(head.tokenizer->bytes(one.token));

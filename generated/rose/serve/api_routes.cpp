@@ -46,6 +46,37 @@ void Api::route(Call& call) {
   throw error;
 }
 
+namespace {
+
+// What the engines are doing.
+json::array views_json(const std::vector<infer::EngineView>& views) {
+  static constexpr std::array states{"free", "cached", "referenced", "in_flight", "scratch"};
+  json::array out;
+  for (const infer::EngineView& view : views) {
+    json::array sequences, pages;
+    for (const infer::SequenceView& s : view.sequences)
+      sequences.push_back({{"request", s.request},
+                           {"choice", s.choice},
+                           {"state", s.running ? "running" : "waiting"},
+                           {"prompt_tokens", s.prompt},
+                           {"tokens", s.known},
+                           {"computed", s.computed},
+                           {"cached", s.found},
+                           {"preemptions", s.preemptions},
+                           {"pages", json::value_from(s.pages)}});
+    for (std::size_t from = 0, to = 0; from < view.pages.size(); from = to) {
+      while (to < view.pages.size() && view.pages[to] == view.pages[from]) ++to;
+      pages.push_back({states.at(view.pages[from]), to - from});
+    }
+    out.push_back({{"steps", view.statistics.steps},
+                   {"sequences", std::move(sequences)},
+                   {"page_states", std::move(pages)}});
+  }
+  return out;
+}
+
+}  // namespace
+
 // What can be looked at.
 void Api::get(Call& call) {
   const HttpRequest& request = call.request;
@@ -71,7 +102,14 @@ void Api::get(Call& call) {
     if (!request.loopback)
       throw ApiError(403, "The state is shown on this machine only.", "invalid_request_error", "",
                      "forbidden");
-    return answer(call, state_json());
+    return backend_.look([exchange = call.exchange, headers = call.headers,
+                          state = state_json()](const std::vector<infer::EngineView>& views) {
+      json::object out = state;
+      out["engines"] = views_json(views);
+      HttpResponse response{200, {{"content-type", "application/json"}}, json::serialize(out)};
+      response.headers.insert(response.headers.end(), headers.begin(), headers.end());
+      exchange->respond(std::move(response));
+    });
   }
   if (options_.site) {
     if (auto file = options_.site->get(request)) return answer(call, std::move(*file));

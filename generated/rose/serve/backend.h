@@ -62,7 +62,12 @@ class Backend {
   virtual void cancel(Number number) = 0;                ///< unknown and finished ones are ignored
   virtual std::optional<EngineFacts> facts() const = 0;  ///< nothing while no engine is ready
   virtual infer::Statistics statistics() const = 0;      ///< a fraction of a second old at most
+  /// What each engine is doing; none: there is no engine. Told once, perhaps later, perhaps on another thread.
+  using Looker = std::function<void(std::vector<infer::EngineView>)>;
+  virtual void look(Looker told) = 0;
   virtual std::uint64_t restarts() const { return 0; }
+  virtual std::size_t ready() const { return facts() ? 1 : 0; }  ///< engines
+  virtual void stop() {}  ///< whoever waits is told, and nobody is called afterwards
 };
 
 }  // namespace rose::serve

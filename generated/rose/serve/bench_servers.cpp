@@ -3,12 +3,10 @@
 #include "rose/serve/bench_servers.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <netinet/in.h>
 #include <sched.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,8 +22,7 @@
 #include <tuple>
 
 #include "rose/core/error.h"
-
-extern char** environ;
+#include "rose/serve/spawn.h"
 
 namespace rose::serve {
 
@@ -160,30 +157,6 @@ std::uint16_t free_port() {
   return ntohs(address.sin_port);
 }
 
-pid_t spawn_group(std::vector<std::string> words, const std::string& log) {
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  const char* output = log.empty() ? "/dev/null" : log.c_str();
-  constexpr int readable = 0644;
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output, O_WRONLY | O_CREAT | O_APPEND,
-                                   readable);
-  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  pid_t child = 0;
-  const int error =
-      posix_spawn(&child, words.front().c_str(), &actions, &attributes, arguments.data(), environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw core::Error(core::Code::io, std::strerror(error)).in(words.front());
-  return child;
-}
-
 }  // namespace
 
 StartedServer::StartedServer(const ServerKind& kind, const StartOptions& options) {
@@ -207,7 +180,8 @@ StartedServer::StartedServer(const ServerKind& kind, const StartOptions& options
   cpu_set_t before;
   sched_getaffinity(0, sizeof before, &before);
   pin_thread(options.processors);
-  process_ = spawn_group(std::move(words), options.log);
+  process_ =
+      spawn_process(std::move(words), {.output = options.log.empty() ? "/dev/null" : options.log});
   sched_setaffinity(0, sizeof before, &before);
   try {
     wait_until_ready(kind, options.ready_seconds);

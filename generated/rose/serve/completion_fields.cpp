@@ -89,6 +89,7 @@ Ask read_completion(const json::object& body, const ModelCard& card) {
   if (ask.no_answer) s.max_tokens = 1;  // a step is needed for the prompt anyway
   ask.logprobs = fields.has("logprobs");
   s.logprobs = static_cast<int>(fields.integer("logprobs", -1, 0, most_top));
+  s.processed_logprobs = fields.flag("processed_logprobs", false);
   if (ask.echo && ask.logprobs) s.prompt_logprobs = s.logprobs;
   const auto best_of = static_cast<int>(fields.integer("best_of", ask.n, 1, infer::most_choices));
   if (best_of < ask.n)

@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <utility>
+
 #include "rose/serve/messages.h"
 #include "rose/serve/outbox.h"
 
@@ -52,6 +54,10 @@ class Session {
       start(std::move(*submit));
     } else if (const auto* cancel = std::get_if<Cancel>(&command)) {
       backend_.cancel(cancel->number);
+    } else {  // a view waits for a step, and this thread does not
+      const std::scoped_lock lock(mutex_);
+      ++looks_;
+      stop_.notify_one();
     }
   }
 
@@ -75,8 +81,16 @@ class Session {
 
   void beat() {
     std::unique_lock lock(mutex_);
-    while (!stop_.wait_for(lock, std::chrono::milliseconds(250), [&] { return ended_; })) {
+    while (true) {
+      stop_.wait_for(lock, std::chrono::milliseconds(250), [&] { return ended_ || looks_ > 0; });
+      if (ended_) return;
+      const int looks = std::exchange(looks_, 0);
       lock.unlock();
+      if (looks > 0)
+        backend_.look([&](const std::vector<infer::EngineView>& views) {
+          for (int i = 0; i < looks; ++i)
+            outbox_->put([&](std::string& out) { encode(Report(Seen{views.front()}), out); });
+        });
       const Counts counts{backend_.statistics()};
       outbox_->put([&](std::string& out) { encode(Report(counts), out); });
       lock.lock();
@@ -89,6 +103,7 @@ class Session {
   std::mutex mutex_;
   std::condition_variable stop_;
   bool ended_ = false;
+  int looks_ = 0;
   std::thread pulse_;
 };
 

@@ -29,6 +29,7 @@ class LocalBackend : public Backend {
   virtual void cancel_all();
   std::optional<EngineFacts> facts() const override { return facts_; }
   infer::Statistics statistics() const override { return engine_.control().statistics(); }
+  void look(Looker told) override { told({engine_.control().view()}); }
 
  private:
   struct Ticket {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace rose::serve {
@@ -131,16 +132,30 @@ void walk_statistics(V& v, S& s) {
   v.field("tokens_asked", s.prefix.tokens_asked), v.field("tokens_found", s.prefix.tokens_found);
 }
 
+template <class V, class W>
+void walk_view(V& v, W& view) {
+  constexpr std::size_t least = 2 * sizeof(std::uint32_t) + 6 * sizeof(std::int64_t) + 1;
+  walk_statistics(v, view.statistics);
+  v.each("sequences", view.sequences, least, [](auto& w, auto& s) {
+    w.field("request", s.request), w.field("choice", s.choice), w.field("running", s.running);
+    w.field("prompt", s.prompt), w.field("known", s.known), w.field("computed", s.computed);
+    w.field("found", s.found), w.field("preemptions", s.preemptions), w.field("pages", s.pages);
+  });
+  v.field("page_states", view.pages);
+}
+
 // The types of frames.
 enum Type : std::uint8_t {
   hello = 1,
   submit,
   cancel,
+  look,
   ready = 64,
   accepted,
   refused,
   happened,
-  counts
+  counts,
+  seen
 };
 
 template <class V>
@@ -171,8 +186,10 @@ void walk(V& v, M& m) {
     v.field("message", m.message), v.field("argument", m.argument), v.field("hint", m.hint);
   } else if constexpr (std::is_same_v<T, Happened>) {
     walk_event(v, m);
-  } else {
+  } else if constexpr (std::is_same_v<T, Counts>) {
     walk_statistics(v, m.statistics);
+  } else if constexpr (std::is_same_v<T, Seen>) {
+    walk_view(v, m.view);
   }
 }
 
@@ -203,12 +220,12 @@ M read_frame(const Frame& frame) {
 
 // Encode and decode.
 void encode(const Command& command, std::string& out) {
-  static constexpr std::array types{hello, submit, cancel};
+  static constexpr std::array types{hello, submit, cancel, look};
   std::visit([&](const auto& m) { write_frame(types[command.index()], m, out); }, command);
 }
 
 void encode(const Report& report, std::string& out) {
-  static constexpr std::array types{ready, accepted, refused, happened, counts};
+  static constexpr std::array types{ready, accepted, refused, happened, counts, seen};
   std::visit([&](const auto& m) { write_frame(types[report.index()], m, out); }, report);
 }
 
@@ -217,8 +234,17 @@ Command decode_command(const Frame& frame) {
     case hello: return read_frame<Hello>(frame);
     case submit: return read_frame<Submit>(frame);
     case cancel: return read_frame<Cancel>(frame);
+    case look: return read_frame<Look>(frame);
     default: unknown(frame);
   }
+}
+
+Seen read_view(const Frame& frame) {
+  auto seen = read_frame<Seen>(frame);
+  const auto last = static_cast<std::uint8_t>(infer::PageState::scratch);
+  if (std::ranges::any_of(seen.view.pages, [&](std::uint8_t state) { return state > last; }))
+    throw core::Error(core::Code::corrupt, "no state of a page").in("message field 'page_states'");
+  return seen;
 }
 
 Report decode_report(const Frame& frame) {
@@ -227,6 +253,7 @@ Report decode_report(const Frame& frame) {
     case accepted: return read_frame<Accepted>(frame);
     case refused: return read_frame<Refused>(frame);
     case counts: return read_frame<Counts>(frame);
+    case seen: return read_view(frame);
     case happened: break;
     default: unknown(frame);
   }

@@ -15,7 +15,7 @@
 namespace rose::serve {
 
 inline constexpr std::uint32_t wire_magic = 0x45534f52;  // "ROSE"
-inline constexpr std::uint16_t wire_version = 2;
+inline constexpr std::uint16_t wire_version = 3;
 
 // Down.
 struct Hello {
@@ -28,7 +28,8 @@ struct Submit {
 struct Cancel {
   std::uint64_t number = 0;
 };
-using Command = std::variant<Hello, Submit, Cancel>;
+struct Look {};
+using Command = std::variant<Hello, Submit, Cancel, Look>;
 
 // Up.
 struct Ready {
@@ -64,7 +65,10 @@ struct Happened {
 struct Counts {
   infer::Statistics statistics;
 };
-using Report = std::variant<Ready, Accepted, Refused, Happened, Counts>;
+struct Seen {
+  infer::EngineView view;
+};
+using Report = std::variant<Ready, Accepted, Refused, Happened, Counts, Seen>;
 
 // One frame each, appended.
 void encode(const Command& command, std::string& out);

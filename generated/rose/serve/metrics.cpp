@@ -53,7 +53,7 @@ std::string Metrics::page(const Backend& backend, const HttpCounts& http) const 
                        auto value) {
     out += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{0} {3}\n", name, help, kind, value);
   };
-  one("gauge", "rose_engine_up", "Whether an engine is ready", facts ? 1 : 0);
+  one("gauge", "rose_engine_up", "Engines that are ready", backend.ready());
   one("counter", "rose_engine_restarts_total", "Engines started after the first",
       backend.restarts());
   one("gauge", "rose_requests_running", "Requests in the batch", s.running);

@@ -2,68 +2,21 @@
 
 #include "rose/serve/remote_backend.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
-#include <cstring>
 
 #include "rose/core/error.h"
 #include "rose/core/log.h"
 
-extern char** environ;
-
 namespace rose::serve {
 
 using Clock = std::chrono::steady_clock;
-
-// Start a process that holds one end of a socket.
-pid_t spawn_with_socket(const std::vector<std::string>& command, int socket) {
-  constexpr int theirs = 3;
-  std::vector<std::string> words = command;
-  for (std::string& word : words)
-    if (word == "{socket}") word = std::to_string(theirs);
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, socket, theirs);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  pid_t child = 0;
-  const int error =
-      posix_spawn(&child, words.front().c_str(), &actions, &attributes, arguments.data(), environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0)
-    throw core::Error(core::Code::not_found,
-                      fmt::format("the engine cannot be started: {}", std::strerror(error)))
-        .in(words.front());
-  return child;
-}
-
-// A process whose socket has ended is given two seconds to leave; one that is in the way is not.
-int reap_process(pid_t child, bool patiently) {
-  constexpr int tries = 100, pause = 20'000;  // microseconds
-  int status = 0;
-  for (int i = 0; patiently && i < tries; ++i) {
-    if (waitpid(child, &status, WNOHANG) != 0) return status;
-    ::usleep(pause);
-  }
-  ::kill(child, SIGKILL);
-  waitpid(child, &status, 0);
-  return status;
-}
 
 namespace {
 
@@ -110,6 +63,16 @@ infer::Statistics RemoteBackend::statistics() const {
   return statistics_;
 }
 
+void RemoteBackend::look(Looker told) {
+  std::unique_lock lock(mutex_);
+  if (!facts_) {
+    lock.unlock();
+    return told({});
+  }
+  lookers_.push_back(std::move(told));
+  outbox_->put([](std::string& out) { encode(Command(Look{}), out); });
+}
+
 std::string RemoteBackend::last_failure() const {
   const std::scoped_lock lock(mutex_);
   return failure_;
@@ -137,6 +100,13 @@ void RemoteBackend::hear(Report report) {
   } else if (const auto* counts = std::get_if<Counts>(&report)) {
     const std::scoped_lock lock(mutex_);
     statistics_ = counts->statistics;
+  } else if (auto* seen = std::get_if<Seen>(&report)) {
+    std::unique_lock lock(mutex_);
+    if (lookers_.empty()) return;
+    const Looker told = std::move(lookers_.front());
+    lookers_.pop_front();
+    lock.unlock();
+    told({std::move(seen->view)});
   } else if (const auto* accepted = std::get_if<Accepted>(&report)) {
     if (const auto to = find(accepted->number, false))
       to->listener({.kind = Notice::Kind::accepted});
@@ -161,10 +131,12 @@ void RemoteBackend::hear(Report report) {
 
 void RemoteBackend::lose_all(const std::string& why) {
   std::unordered_map<Number, std::shared_ptr<Waiting>> lost;
+  std::deque<Looker> lookers;
   std::unique_ptr<Outbox> outbox;
   {
     const std::scoped_lock lock(mutex_);
     lost.swap(waiting_);
+    lookers.swap(lookers_);
     outbox.swap(outbox_);
     facts_.reset();
     statistics_.running = statistics_.waiting = 0;
@@ -174,6 +146,7 @@ void RemoteBackend::lose_all(const std::string& why) {
   const core::Error error(core::Code::io, why);
   for (const auto& [number, waiting] : lost)
     waiting->listener({.kind = Notice::Kind::lost, .error = &error});
+  for (const Looker& told : lookers) told({});
 }
 
 // Start, read, mourn, start again.

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "rose/serve/backend.h"
 #include "rose/serve/messages.h"
 #include "rose/serve/outbox.h"
+#include "rose/serve/spawn.h"
 
 namespace rose::serve {
 
@@ -27,23 +29,19 @@ struct RemoteOptions {
   std::chrono::milliseconds first_wait{500}, longest_wait{30'000}, credit{60'000};
 };
 
-/// Starts a process that holds the socket as descriptor 3, which "{socket}" in the command becomes. Throws core::Error (not_found).
-pid_t spawn_with_socket(const std::vector<std::string>& command, int socket);
-/// Waits for its end, two seconds if patient, and ends it then. Returns its status.
-int reap_process(pid_t child, bool patiently);
-
 class RemoteBackend final : public Backend {
  public:
   explicit RemoteBackend(RemoteOptions options);
   RemoteBackend(const RemoteBackend&) = delete;
   RemoteBackend& operator=(const RemoteBackend&) = delete;
   ~RemoteBackend() override;  ///< stops
-  void stop();  ///< ends the engine, tells every listener that waits, and calls none afterwards
+  void stop() override;       ///< ends the engine, too
 
   Number submit(Question question, Listener listener) override;
   void cancel(Number number) override;
   std::optional<EngineFacts> facts() const override;
   infer::Statistics statistics() const override;
+  void look(Looker told) override;
   std::uint64_t restarts() const override { return restarts_; }
   pid_t process() const { return process_; }  ///< 0: none at the moment
   std::string last_failure() const;
@@ -64,6 +62,7 @@ class RemoteBackend final : public Backend {
   std::condition_variable stop_;
   bool stopping_ = false;
   std::unordered_map<Number, std::shared_ptr<Waiting>> waiting_;
+  std::deque<Looker> lookers_;  ///< each is owed a view
   Number numbers_ = 0;
   std::unique_ptr<Outbox> outbox_;
   std::optional<EngineFacts> facts_;

@@ -38,6 +38,9 @@
 #include <variant>
 #include <vector>
 
+#include <map>
+#include <ranges>
+
 #include "labs/counting/allocations.h"
 #include "labs/inference/requests.h"
 #include "rose/app/engine_batch.h"
@@ -510,6 +513,42 @@ TEST(Engine, TheControlPlane) {
   KvExport wrong = prefix;
   wrong.weights_version = 1;
   EXPECT_THROW(other.control().import_prefix(wrong), core::Error);
+}
+
+// A view shows each page once, and who has it.
+TEST(Engine, AViewAgreesWithThePool) {
+  core::Rng rng(6);
+  Engine engine(make_cpu_runner(
+      little(), {.max_tokens = 64, .max_sequences = 3, .page_size = 4, .pages = 60}));
+  const std::vector<std::int32_t> shared = random_prompt(rng, 16);
+  engine.submit(make(shared, 0.9f, 1));
+  engine.run();  // now it is known
+  for (int i = 0; i < 5; ++i) {
+    std::vector<std::int32_t> prompt = shared;
+    prompt.push_back(i);
+    engine.submit(make(prompt, 0.9f, 30));
+  }
+  for (int i = 0; i < 4; ++i) engine.step();
+  const EngineView view = engine.control().view();
+  ASSERT_EQ(view.sequences.size(), 5u);
+  std::map<std::int32_t, int> owners;
+  for (const SequenceView& s : view.sequences) {
+    EXPECT_EQ(s.running, s.request < 5) << "three run, in the order of arrival";
+    EXPECT_EQ(s.prompt, 17);
+    EXPECT_EQ(s.pages.empty(), !s.running);
+    EXPECT_EQ(s.found, s.running ? 16 : 0);
+    for (const std::int32_t page : s.pages) ++owners[page];
+  }
+  EXPECT_EQ(std::ranges::count(owners | std::views::values, 3), 4) << "16 tokens that all share";
+  std::map<PageState, std::int64_t> counted;
+  for (std::size_t page = 0; page < view.pages.size(); ++page) {
+    const auto state = static_cast<PageState>(view.pages[page]);
+    ++counted[state];
+    EXPECT_EQ(state == PageState::referenced, owners.contains(static_cast<std::int32_t>(page)));
+  }
+  EXPECT_EQ(counted[PageState::referenced], view.statistics.pages.referenced);
+  EXPECT_EQ(counted[PageState::free], view.statistics.pages.free);
+  EXPECT_EQ(counted[PageState::scratch], 1);
 }
 
 // Every launch is taken in, within its step.

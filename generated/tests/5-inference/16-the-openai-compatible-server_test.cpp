@@ -87,6 +87,7 @@ class Script final : public Backend {
     return up ? std::optional(EngineFacts{}) : std::nullopt;
   }
   infer::Statistics statistics() const override { return {}; }
+  void look(Looker told) override { told({}); }
 
   static text::Tokenizer tokenizer() {
     text::Vocab vocab;

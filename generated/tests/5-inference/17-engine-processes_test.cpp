@@ -53,6 +53,7 @@
 #include "rose/serve/outbox.h"
 #include "rose/serve/parrot.h"
 #include "rose/serve/remote_backend.h"
+#include "rose/serve/spawn.h"
 #include "rose/serve/wire.h"
 #include "rose/text/tokenizer.h"
 
@@ -75,6 +76,15 @@ Submit random_submit(core::Rng& rng) {
   return s;
 }
 
+Report random_seen(core::Rng& rng) {
+  Seen seen;
+  for (std::uint32_t i = rng.below(4); i > 0; --i)
+    seen.view.sequences.push_back({.request = i, .running = rng.below(2) == 1, .pages = {1, 2}});
+  for (std::uint32_t i = rng.below(9); i > 0; --i)
+    seen.view.pages.push_back(static_cast<std::uint8_t>(rng.below(5)));
+  return seen;
+}
+
 TEST(Wire, IsItsOwnInverseAndBelievesNothing) {
   core::Rng rng(1);
   for (int round = 0; round < 300; ++round) {
@@ -93,6 +103,7 @@ TEST(Wire, IsItsOwnInverseAndBelievesNothing) {
                             .finish = infer::Finish::length,
                             .embedding = logprobs})),
            up);
+    if (round % 3 == 0) up.clear(), encode(random_seen(rng), up);
     for (const bool is_command : {true, false}) {
       const auto again = [&](std::string_view bytes) {
         FrameReader reader;

@@ -42,7 +42,9 @@
 
 #include "labs/evidence/values.h"
 #include "labs/inference/routing.h"
+#include "rose/core/error.h"
 #include "rose/core/rng.h"
+#include "rose/serve/replicas.h"
 
 namespace rose::labs {
 namespace {
@@ -111,6 +113,124 @@ TEST(Serving, WhenAReplicaLeavesOnlyItsTextsMove) {
   EXPECT_NEAR(left, texts / 5, 500);
   EXPECT_NEAR(joined, texts / 6, 500);
 }
+
+}  // namespace
+}  // namespace rose::labs
+
+namespace rose::serve {
+namespace {
+
+// A conversation stays at home, unless home is full or gone.
+class Held final : public Backend {
+ public:
+  std::vector<Listener> listeners;
+  std::vector<Number> cancelled;
+  bool up = true;
+  Number submit(Question, Listener listener) override {
+    listeners.push_back(std::move(listener));
+    return listeners.size();
+  }
+  void cancel(Number number) override { cancelled.push_back(number); }
+  std::optional<EngineFacts> facts() const override {
+    EngineFacts facts;
+    facts.pages = 10;
+    return up ? std::optional(facts) : std::nullopt;
+  }
+  infer::Statistics statistics() const override {
+    infer::Statistics s;
+    s.steps = 1;
+    return s;
+  }
+  void look(Looker told) override { told(std::vector<infer::EngineView>(up ? 1 : 0)); }
+  void finish() {
+    const infer::Event end{.finish = infer::Finish::stop};
+    for (const Listener& listener : listeners)
+      listener({.kind = Notice::Kind::event, .event = &end});
+    listeners.clear();
+  }
+};
+
+Question conversation(std::int32_t who, int turns) {
+  Question q;
+  for (int t = 0; t < turns; ++t)
+    for (std::int32_t i = 0; i < 40; ++i) q.prompt.push_back(who * 1000 + t * 40 + i);
+  return q;
+}
+
+// Where questions go.
+class Replicas : public ::testing::Test {
+ protected:
+  Replicas() {
+    std::vector<std::unique_ptr<Backend>> all;
+    for (int i = 0; i < 3; ++i) {
+      auto one = std::make_unique<Held>();
+      held.push_back(one.get());
+      all.push_back(std::move(one));
+    }
+    backend = std::make_unique<ReplicaBackend>(std::move(all));
+  }
+  std::size_t ask(const Question& q) {  // which replica has it
+    last = backend->submit(q, [](const Notice&) {});
+    return last % 3;
+  }
+  std::vector<Held*> held;
+  std::unique_ptr<ReplicaBackend> backend;
+  Backend::Number last = 0;
+};
+
+TEST_F(Replicas, AConversationStaysAtHome) {
+  std::array<std::size_t, 30> homes{};
+  std::array<int, 3> share{};
+  for (std::int32_t who = 0; who < 30; ++who)
+    ++share[homes[static_cast<std::size_t>(who)] = ask(conversation(who, 1))];
+  EXPECT_EQ(share, (std::array{10, 10, 10}));
+  for (Held* h : held) h->finish();
+  EXPECT_EQ(backend->open(), (std::vector{0, 0, 0}));
+  for (int turn = 2; turn < 5; ++turn)
+    for (std::int32_t who = 29; who >= 0; --who) {
+      EXPECT_EQ(ask(conversation(who, turn)), homes[static_cast<std::size_t>(who)]);
+      held[homes[static_cast<std::size_t>(who)]]->finish();
+    }
+  Question salted = conversation(3, 4);
+  salted.salt = "somebody else";
+  EXPECT_FALSE(PrefixRoutes().home(salted));
+  backend->cancel(last);
+  EXPECT_EQ(held[homes[0]]->cancelled.size(), 1u);
+}
+
+TEST_F(Replicas, AFullHomeIsLeftAndADeadOne) {
+  std::array<int, 3> share{};
+  for (int i = 0; i < 60; ++i) ++share[ask(conversation(1, 2))];  // everybody asks about one text
+  for (const int n : share) EXPECT_NEAR(n, 20, 6) << "no more than 1.25 times the mean";
+  held[0]->up = false;
+  const core::Error gone(core::Code::io, "signal 9");
+  for (const auto& listener : held[0]->listeners)
+    listener({.kind = Notice::Kind::lost, .error = &gone});
+  EXPECT_EQ(backend->open()[0], 0);
+  EXPECT_EQ(backend->ready(), 2u);
+  for (std::int32_t who = 0; who < 20; ++who) EXPECT_NE(ask(conversation(who, 3)), 0u);
+  EXPECT_EQ(backend->facts()->pages, 20);
+  EXPECT_EQ(backend->statistics().steps, 3);
+  std::size_t seen = 0;
+  backend->look([&](const std::vector<infer::EngineView>& views) { seen = views.size(); });
+  EXPECT_EQ(seen, 2u);
+  for (Held* h : held) h->up = false;
+  EXPECT_FALSE(backend->facts()) << "then the front is not healthy";
+}
+
+TEST(PrefixRoutes, ForgetsWhatWasNotSeenForLongest) {
+  PrefixRoutes routes(8);
+  for (std::int32_t who = 0; who < 20; ++who) routes.remember(conversation(who, 3), 1);
+  EXPECT_EQ(routes.size(), 8u);
+  EXPECT_TRUE(routes.home(conversation(19, 3)));
+  EXPECT_FALSE(routes.home(conversation(2, 3)));
+}
+
+}  // namespace
+}  // namespace rose::serve
+
+namespace rose::labs {
+namespace {
 
 // How long to leave, how early to come.
 TEST(Serving, HowLongToLeaveHowEarlyToCome) {
