@@ -8,6 +8,7 @@ set(ROSE_OUTPUTS
   labs/gpu/attention_backward_bench.inl
   labs/gpu/attention_bench.inl
   labs/gpu/banks.h
+  labs/gpu/compact.cu
   labs/gpu/costs.h
   labs/gpu/gpu_test.h
   labs/gpu/ladder.h
@@ -17,6 +18,11 @@ set(ROSE_OUTPUTS
   labs/gpu/reduce_library.cu
   labs/gpu/rows_bench.h
   labs/gpu/rung.h
+  labs/gpu/scan.cpp
+  labs/gpu/scan.cu
+  labs/gpu/scan.h
+  labs/gpu/scan_library.cu
+  labs/gpu/scan_tile.cuh
   labs/gpu/transpose.cpp
   labs/gpu/transpose.cu
   labs/gpu/transpose.h
@@ -691,6 +697,7 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/01-the-gpu-and-the-roofline
   4-kernels/02-elementwise
   4-kernels/03-reduction
+  4-kernels/04-scan-and-compaction
   4-kernels/05-transpose
   4-kernels/07-softmax
   4-kernels/08-norms
@@ -774,13 +781,15 @@ set(ROSE_EXERCISES
   rl-rejected-count
   rl-sign-test
   rl-split-whole
-  rl-token-lag)
+  rl-token-lag
+  segmented-add)
 set(ROSE_BENCHES
   attn-bwd-d128-causal-8k
   attn-bwd-d64-causal-1k
   attn-fwd-d128-causal-16k
   attn-fwd-d64-causal-1k
   attn-fwd-d64-causal-4k
+  compact
   cpu-decode-smollm2
   cpu-prefill-smollm2
   cross-entropy
@@ -801,6 +810,7 @@ set(ROSE_BENCHES
   rmsnorm-backward
   rmsnorm-residual
   sampling
+  scan
   server-http-cost
   server-itl-tail
   server-ttft-idle
@@ -817,6 +827,7 @@ set(ROSE_LINKS_attn-bwd-d64-causal-1k cuda)
 set(ROSE_LINKS_attn-fwd-d128-causal-16k cuda)
 set(ROSE_LINKS_attn-fwd-d64-causal-1k cuda)
 set(ROSE_LINKS_attn-fwd-d64-causal-4k cuda)
+set(ROSE_LINKS_compact cuda)
 set(ROSE_LINKS_cpu-decode-smollm2 torch)
 set(ROSE_LINKS_cpu-prefill-smollm2 torch)
 set(ROSE_LINKS_cross-entropy cuda)
@@ -837,6 +848,7 @@ set(ROSE_LINKS_reduce cuda)
 set(ROSE_LINKS_rmsnorm-backward cuda)
 set(ROSE_LINKS_rmsnorm-residual cuda)
 set(ROSE_LINKS_sampling cuda)
+set(ROSE_LINKS_scan cuda)
 set(ROSE_LINKS_server-http-cost torch)
 set(ROSE_LINKS_server-itl-tail torch)
 set(ROSE_LINKS_server-ttft-idle torch)
@@ -852,6 +864,7 @@ set(ROSE_LINKS_lora-size torch)
 set(ROSE_LINKS_narrow-place cuda)
 set(ROSE_LINKS_preference-length torch)
 set(ROSE_LINKS_prefix-radix torch)
+set(ROSE_LINKS_segmented-add cuda)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
 set(ROSE_LINKS_1-foundations/14-first-words torch)
@@ -872,6 +885,7 @@ set(ROSE_LINKS_2-training/15-a-training-step-on-a-gpu torch cuda)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
 set(ROSE_LINKS_4-kernels/02-elementwise cuda)
 set(ROSE_LINKS_4-kernels/03-reduction cuda)
+set(ROSE_LINKS_4-kernels/04-scan-and-compaction cuda)
 set(ROSE_LINKS_4-kernels/05-transpose cuda)
 set(ROSE_LINKS_4-kernels/07-softmax cuda)
 set(ROSE_LINKS_4-kernels/08-norms cuda)
@@ -909,6 +923,7 @@ set(ROSE_FILES
   bench/attn-fwd-d128-causal-16k.cpp
   bench/attn-fwd-d64-causal-1k.cpp
   bench/attn-fwd-d64-causal-4k.cpp
+  bench/compact.cpp
   bench/cpu-decode-smollm2.cpp
   bench/cpu-prefill-smollm2.cpp
   bench/cross-entropy.cpp
@@ -929,6 +944,7 @@ set(ROSE_FILES
   bench/rmsnorm-backward.cpp
   bench/rmsnorm-residual.cpp
   bench/sampling.cpp
+  bench/scan.cpp
   bench/server-http-cost.cpp
   bench/server-itl-tail.cpp
   bench/server-ttft-idle.cpp
@@ -984,6 +1000,8 @@ set(ROSE_FILES
   exercises/rl-split-whole_stub.cpp
   exercises/rl-token-lag_solution.cpp
   exercises/rl-token-lag_stub.cpp
+  exercises/segmented-add_solution.cpp
+  exercises/segmented-add_stub.cpp
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
   labs/counting/allocations.h
@@ -992,6 +1010,7 @@ set(ROSE_FILES
   labs/gpu/attention_backward_bench.inl
   labs/gpu/attention_bench.inl
   labs/gpu/banks.h
+  labs/gpu/compact.cu
   labs/gpu/costs.h
   labs/gpu/gpu_test.h
   labs/gpu/ladder.h
@@ -1001,6 +1020,11 @@ set(ROSE_FILES
   labs/gpu/reduce_library.cu
   labs/gpu/rows_bench.h
   labs/gpu/rung.h
+  labs/gpu/scan.cpp
+  labs/gpu/scan.cu
+  labs/gpu/scan.h
+  labs/gpu/scan_library.cu
+  labs/gpu/scan_tile.cuh
   labs/gpu/transpose.cpp
   labs/gpu/transpose.cu
   labs/gpu/transpose.h
@@ -1675,6 +1699,7 @@ set(ROSE_FILES
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
   tests/4-kernels/02-elementwise_test.cpp
   tests/4-kernels/03-reduction_test.cpp
+  tests/4-kernels/04-scan-and-compaction_test.cpp
   tests/4-kernels/05-transpose_test.cpp
   tests/4-kernels/07-softmax_test.cpp
   tests/4-kernels/08-norms_test.cpp
