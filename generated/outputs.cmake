@@ -33,6 +33,8 @@ set(ROSE_OUTPUTS
   labs/inference/serving.h
   labs/information/information.h
   labs/notation/shape_walk.h
+  labs/raw_text_to_chat/run.py
+  labs/raw_text_to_chat/texts.py
   labs/rl/desk.h
   labs/rl/estimators.h
   labs/rl/examples.h
@@ -1035,6 +1037,8 @@ set(ROSE_FILES
   labs/inference/serving.h
   labs/information/information.h
   labs/notation/shape_walk.h
+  labs/raw_text_to_chat/run.py
+  labs/raw_text_to_chat/texts.py
   labs/rl/desk.h
   labs/rl/estimators.h
   labs/rl/examples.h

@@ -264,7 +264,9 @@ void Run::sample() {
   options.max_tokens = config_.sample.tokens;
   options.sampling.temperature = static_cast<float>(config_.sample.temperature);
   options.sampling.seed = config_.seed;
-  const std::string text = tokenizer_->decode(generator.generate(prompt, options).ids, true);
+  std::vector<std::int32_t> ids = generator.generate(prompt, options).ids;
+  std::erase_if(ids, [&](std::int32_t id) { return id >= tokenizer_->vocab_size(); });
+  const std::string text = tokenizer_->decode(ids, true);
   std::ofstream(folder_ / "samples.txt", std::ios::app)
       << fmt::format("--- step {}\n{}{}\n", result_.step, config_.sample.prompt, text);
   say(fmt::format("step {}: {}{}", result_.step, config_.sample.prompt, text));

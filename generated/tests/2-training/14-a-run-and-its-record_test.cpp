@@ -226,7 +226,7 @@ TrainConfig chapter_run(const std::filesystem::path& out) {
   return parse_config(fmt::format(R"(
 steps: 12
 model: {{family: llama, layers: 1, hidden: 32, heads: 2, kv_heads: 1, head_dim: 16, ffn: 64, max_positions: 64, tied_head: true}}
-tokenizer: {{vocabulary: 320}}
+tokenizer: {{vocabulary: 300}}
 data: {{text: [book/2-training/14-a-run-and-its-record.md]}}
 batch: {{context: 32, rows: 2, tokens: 128}}
 optimizer: {{rate: 1e-2, warmup: 2}}
