@@ -109,7 +109,10 @@ TEST(LookBack, AnyOrderGivesTheSums) {
       --tile.next;
     }
     unsigned sum = 0;
-    for (std::size_t t = 0; t < tiles; ++t) EXPECT_EQ(before[t], sum), sum += own[t];
+    for (std::size_t t = 0; t < tiles; ++t) {
+      EXPECT_EQ(before[t], sum);
+      sum += own[t];
+    }
   }
 }
 
