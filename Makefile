@@ -99,10 +99,16 @@ test: setup-test build ## set up, build, and run every test that needs no GPU
 	@ctest --preset $(PRESET) -j $(JOBS) $(CTEST) 2>&1 | { $(RESOLVE); }
 
 .PHONY: test-gpu
-test-gpu: setup-test tangle ## build with CUDA and run the tests that need a GPU
+test-gpu: setup-test tangle ## build with CUDA, run the tests that need a GPU, and record the run
 	@[ -f build/cuda/build.ninja ] || cmake --preset cuda
 	@ninja -C build/cuda -j $(JOBS) 2>&1 | { $(RESOLVE); }
-	@ctest --preset cuda --no-tests=ignore $(CTEST) 2>&1 | { $(RESOLVE); }
+	@if [ -n "$(CTEST)" ]; then ctest --preset cuda --no-tests=ignore $(CTEST); \
+	  else $(PYTHON) benchmarks/run.py --tree build/cuda gpu-tests; fi 2>&1 | { $(RESOLVE); }
+
+.PHONY: sanitize-gpu
+sanitize-gpu: setup-test tangle ## run small draws of every GPU operation under compute-sanitizer, and record the run
+	@[ -f build/cuda/build.ninja ] || cmake --preset cuda
+	@$(PYTHON) benchmarks/run.py --tree build/cuda gpu-sanitizers 2>&1 | { $(RESOLVE); }
 
 .PHONY: bench
 bench: setup-test tangle | $(TREE)/build.ninja ## run one bench and record it: make bench BENCH=id (without an id: list them)

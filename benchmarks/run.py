@@ -429,7 +429,7 @@ def main():
         return check()
     benches = read_yaml(ROOT / "benchmarks" / "benches.yaml")
     if options.gpu:
-        options.ids = [bench for bench, entry in benches.items() if entry.get("gpu")]
+        options.ids = [bench for bench, entry in benches.items() if entry.get("gpu") and "verb" not in entry]
         if not options.ids:
             print("no GPU bench is registered yet")
             return 0

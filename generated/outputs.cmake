@@ -345,6 +345,7 @@ set(ROSE_OUTPUTS
   rose/kernels/optimizer_torch.h
   rose/kernels/packed.cpp
   rose/kernels/packed.h
+  rose/kernels/packed_reference.h
   rose/kernels/packed_torch.cpp
   rose/kernels/packed_torch.h
   rose/kernels/panel_linear.cpp
@@ -1350,6 +1351,7 @@ set(ROSE_FILES
   rose/kernels/optimizer_torch.h
   rose/kernels/packed.cpp
   rose/kernels/packed.h
+  rose/kernels/packed_reference.h
   rose/kernels/packed_torch.cpp
   rose/kernels/packed_torch.h
   rose/kernels/panel_linear.cpp

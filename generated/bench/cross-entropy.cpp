@@ -1,7 +1,37 @@
 // Cross-entropy in place of 4,096 rows of 151,936 logits.
 
+#include "labs/gpu/gpu_test.h"
 #include "labs/gpu/rows_bench.h"
 #include "rose/kernels/gpu/cross_entropy.h"
+
+// Compare the gradient of a few rows with double precision.
+
+/// The largest error of a probability, relative to it.
+boost::json::object gradient_error(std::int64_t v) {
+  namespace gpu = rose::kernels::gpu;
+  constexpr std::int64_t rows = 4;
+  const std::vector<float> values = gpu::random_values(rows * v, 1, 4);
+  const std::vector<std::int32_t> first(rows, 0);  // the target of every row
+  const auto z = gpu::DeviceMatrix::of(values, rows, v, rose::kernels::DType::f32);
+  const gpu::Buffer targets = gpu::Buffer::of(std::span<const std::int32_t>(first));
+  gpu::cross_entropy(z.view(), targets.as<std::int32_t>(), 1.0f, z.view(), nullptr, nullptr, {});
+  const std::vector<float> slope = z.values();
+  double worst = 0;
+  for (std::size_t r = 0; r < rows; ++r) {
+    const auto* const row = values.data() + r * static_cast<std::size_t>(v);
+    double sum = 0;
+    for (std::int64_t c = 0; c < v; ++c) sum += std::exp(double{row[c]});
+    for (std::int64_t c = 1; c < v; ++c) {  // the target's has 1 taken off
+      const double p = std::exp(double{row[c]}) / sum;
+      const double ours =
+          double{slope[r * static_cast<std::size_t>(v) + static_cast<std::size_t>(c)]};
+      worst = std::max(worst, std::abs(ours - p) / p);
+    }
+  }
+  return {{"against", "probabilities of 4 rows in double precision, relative, at the worst column"},
+          {"error", worst},
+          {"bound", 1e-4}};
+}
 
 int main(int argc, char** argv) {
   using namespace rose::labs;
@@ -39,5 +69,5 @@ int main(int argc, char** argv) {
                        token_logprob(shaped(z.at(i), 64), t, scores, nullptr, s);
                      }});
   }
-  return memory_bench(argc, argv, cases);
+  return memory_bench(argc, argv, cases, false, gradient_error(widest));
 }

@@ -115,6 +115,11 @@ std::vector<Operation> of_elements() {
          silu_multiply_backward(a.batch("gate", 8), a.batch("up", 8), a.batch("dy", 8),
                                 a.batch("dgate", 8), a.batch("dup", 8), {});
        }},
+      {"silu", [](Arguments& a) { silu(a.batch("x", 8), a.batch("out", 8), {}); }},
+      {"silu_backward",
+       [](Arguments& a) {
+         silu_backward(a.batch("x", 8), a.batch("dy", 8), a.batch("dx", 8), {});
+       }},
       {"gelu", [](Arguments& a) { gelu(a.batch("x", 8), a.batch("out", 8), Gelu::exact, {}); }},
       {"gelu_backward",
        [](Arguments& a) {

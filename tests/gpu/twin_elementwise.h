@@ -84,6 +84,23 @@ inline void twin_silu_multiply_backward(Fuzz& fuzz) {
   });
 }
 
+inline void twin_silu(Fuzz& fuzz) {
+  Elements e(fuzz);
+  const Input x = e.input(4), dy = e.input();
+  const Output y = e.output(), dx = e.output();
+  silu(x.view(), y.view(), {});
+  silu_backward(x.view(), dy.view(), dx.view(), {});
+  e.expect(y, "silu", [&](std::int64_t r, std::int64_t c) {
+    const double z = x.at(r, c), value = z / (1 + std::exp(-z));
+    return Bounded(value, std::abs(value) * (4 + std::abs(z)) * fast_unit + flushed * std::abs(z));
+  });
+  e.expect(dx, "dx", [&](std::int64_t r, std::int64_t c) {
+    const double z = x.at(r, c), s = 1 / (1 + std::exp(-z)), size = std::abs(z);
+    return Bounded(dy.at(r, c) * s * (1 + z * (1 - s)),
+                   (1 + size) * (4 + size) * fast_unit * std::abs(dy.at(r, c)));
+  });
+}
+
 // GELU, both kinds, and its slope.
 inline double gelu_value(double z, Gelu kind) {
   if (kind == Gelu::exact) return 0.5 * z * std::erfc(-z / std::sqrt(2.0));

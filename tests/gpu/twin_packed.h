@@ -4,27 +4,10 @@
 #include <cmath>
 
 #include "rose/kernels/gpu/linear_packed.h"
-#include "rose/kernels/tensor_core.h"
+#include "rose/kernels/packed_reference.h"
 #include "twins.h"
 
 namespace rose::kernels::gpu {
-
-inline float bf16_dot(const std::vector<float>& x, std::int64_t row, const std::vector<float>& w,
-                      std::int64_t column, std::int64_t k) {
-  const auto depth = static_cast<std::size_t>(k);
-  return tensor_core_dot(std::span(x).subspan(static_cast<std::size_t>(row) * depth, depth),
-                         std::span(w).subspan(static_cast<std::size_t>(column) * depth, depth));
-}
-
-/// What four, eight bits stand for, before the scale.
-inline float packed_number(WeightFormat format, const std::vector<std::uint8_t>& bytes,
-                           std::int64_t at, int zero) {
-  if (format == WeightFormat::int4)
-    return static_cast<float>((bytes[static_cast<std::size_t>(at / 2)] >> at % 2 * 4 & 15) - zero);
-  const std::uint8_t byte = bytes[static_cast<std::size_t>(at)];
-  if (format == WeightFormat::int8) return static_cast<float>(static_cast<std::int8_t>(byte));
-  return to_float(f8_e4m3{byte});
-}
 
 inline void twin_linear_packed(Fuzz& fuzz) {
   const auto format = fuzz.one_of({WeightFormat::int8, WeightFormat::int4, WeightFormat::fp8_e4m3});
@@ -35,26 +18,21 @@ inline void twin_linear_packed(Fuzz& fuzz) {
   const Input x = fuzz.input(m, k, DType::bf16), bias = fuzz.input(1, n, DType::bf16);
   const Output y = fuzz.output(m, n, DType::bf16);
   const bool with_bias = fuzz.coin();
-  std::vector<std::uint8_t> bytes(
-      static_cast<std::size_t>(format == WeightFormat::int4 ? n * k / 2 : n * k));
-  for (std::uint8_t& byte : bytes) {
+  PackedMatrix w;
+  w.format = format, w.rows = n, w.cols = k, w.group = group;
+  w.data.resize(static_cast<std::size_t>(format == WeightFormat::int4 ? n * k / 2 : n * k));
+  for (std::uint8_t& byte : w.data) {
     byte = static_cast<std::uint8_t>(fuzz.below(256));
     if (format == WeightFormat::fp8_e4m3 && (byte & 0x7f) == 0x7f) byte = 0;  // NaN
   }
-  std::vector<float> scales(static_cast<std::size_t>(n * per_row)), w;
-  for (float& scale : scales) scale = 0.001f + 0.01f * fuzz.uniform();
-  std::vector<std::uint8_t> zeros;
+  w.scales.resize(static_cast<std::size_t>(n * per_row));
+  for (float& scale : w.scales) scale = 0.001f + 0.01f * fuzz.uniform();
   if (format == WeightFormat::int4 && fuzz.coin())
-    for (std::size_t i = 0; i < scales.size(); ++i)
-      zeros.push_back(static_cast<std::uint8_t>(fuzz.below(17)));
-  for (std::int64_t i = 0; i < n * k; ++i) {
-    const auto of_group = static_cast<std::size_t>(i / k * per_row + i % k / size);
-    const int zero = zeros.empty() ? 8 : zeros[of_group];
-    w.push_back(rounded(packed_number(format, bytes, i, zero) * scales[of_group], DType::bf16));
-  }
-  const Buffer data = Buffer::of(std::span<const std::uint8_t>(bytes)),
-               on_device = Buffer::of(std::span<const float>(scales)),
-               zeros_on_device = Buffer::of(std::span<const std::uint8_t>(zeros));
+    for (std::size_t i = 0; i < w.scales.size(); ++i)
+      w.zeros.push_back(static_cast<std::uint8_t>(fuzz.below(17)));
+  const Buffer data = Buffer::of(std::span<const std::uint8_t>(w.data)),
+               on_device = Buffer::of(std::span<const float>(w.scales)),
+               zeros_on_device = Buffer::of(std::span<const std::uint8_t>(w.zeros));
   linear_packed(x.view(),
                 {.data = data.data(),
                  .format = format,
@@ -62,14 +40,12 @@ inline void twin_linear_packed(Fuzz& fuzz) {
                  .cols = k,
                  .scales = on_device.as<float>(),
                  .group = group,
-                 .zeros = zeros.empty() ? nullptr : zeros_on_device.as<std::uint8_t>()},
+                 .zeros = w.zeros.empty() ? nullptr : zeros_on_device.as<std::uint8_t>()},
                 with_bias ? bias.view().data : nullptr, y.view(), {});
-  std::vector<float> want;
-  for (std::int64_t i = 0; i < m * n; ++i) {
-    const float sum = bf16_dot(x.values(), i / n, w, i % n, k);
-    const float added = with_bias ? bias.values()[static_cast<std::size_t>(i % n)] : 0.0f;
-    want.push_back(rounded(with_bias ? sum + added : sum, DType::bf16));
-  }
+  std::vector<float> want(static_cast<std::size_t>(m * n));
+  const std::span<const float> added =
+      with_bias ? std::span<const float>(bias.values()) : std::span<const float>{};
+  kernels::reference::linear_packed(x.values(), w, added, want);
   expect_same_bits(y.matrix.values(), want, "packed of (" + fuzz.drawn() + ")");
   y.matrix.expect_guards("packed");
 }
@@ -114,19 +90,16 @@ inline void twin_adapters(Fuzz& fuzz) {
                 .rank = rank},
                start.view(), workspace.workspace(), {});
   std::vector<float> want = start.values();
-  const auto round = [](float v) { return rounded(v, DType::bf16); };
+  std::vector<kernels::reference::AdapterGroup> twins;
   for (std::size_t g = 0; g < groups; ++g) {
-    if (a_at[g] == nullptr) continue;
-    for (std::int64_t r = offsets[g]; r < offsets[g + 1]; ++r) {
-      std::vector<float> t;
-      for (std::int64_t i = 0; i < rank; ++i)
-        t.push_back(round(bf16_dot(x.values(), r, a[g].values(), i, k)));
-      for (std::int64_t c = 0; c < n; ++c) {
-        float& y = want[static_cast<std::size_t>(r * n + c)];
-        y = round(y + round(scales[g] * round(bf16_dot(t, 0, b[g].values(), c, rank))));
-      }
-    }
+    const bool none = a_at[g] == nullptr;
+    twins.push_back({.rows = static_cast<std::size_t>(offsets[g + 1] - offsets[g]),
+                     .a = none ? std::span<const float>{} : std::span(a[g].values()),
+                     .b = none ? std::span<const float>{} : std::span(b[g].values()),
+                     .scale = scales[g]});
   }
+  kernels::reference::add_adapters(x.values(), static_cast<std::size_t>(k), twins, want,
+                                   static_cast<std::size_t>(n));
   expect_same_bits(start.current(), want, "adapters of (" + fuzz.drawn() + ")");
 }
 

@@ -63,23 +63,13 @@ inline void twin_top_logprobs(Fuzz& fuzz) {
   const auto bytes = static_cast<std::size_t>(rows * count) * 4;
   Buffer ids(bytes), scores(bytes);
   top_logprobs(z.view(), sums.as<float>(), count, ids.as<std::int32_t>(), scores.as<float>(), {});
-  std::vector<std::int32_t> expected_ids;
-  std::vector<float> expected;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    std::vector<std::int32_t> order(static_cast<std::size_t>(cols));
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
-    const auto kept = std::min<std::int64_t>(count, cols);
-    std::partial_sort(order.begin(), order.begin() + kept, order.end(),
-                      [&](std::int32_t a, std::int32_t b) {
-                        return z.at(r, a) != z.at(r, b) ? z.at(r, a) > z.at(r, b) : a < b;
-                      });
-    for (std::int64_t i = 0; i < count; ++i) {
-      const bool there = i < kept;
-      expected_ids.push_back(there ? order[static_cast<std::size_t>(i)] : -1);
-      expected.push_back(there ? static_cast<float>(z.at(r, expected_ids.back())) -
-                                     lse[static_cast<std::size_t>(r)]
-                               : -INFINITY);
-    }
+  const auto many = static_cast<std::size_t>(count), width = static_cast<std::size_t>(cols);
+  std::vector<std::int32_t> expected_ids(static_cast<std::size_t>(rows) * many);
+  std::vector<float> expected(expected_ids.size());
+  for (std::size_t r = 0; r < lse.size(); ++r) {
+    kernels::top_logprobs(std::span(z.values()).subspan(r * width, width), lse[r],
+                          std::span(expected_ids).subspan(r * many, many),
+                          std::span(expected).subspan(r * many, many));
   }
   synchronize({});
   EXPECT_EQ(ids.values<std::int32_t>(), expected_ids) << fuzz.drawn();

@@ -17,6 +17,7 @@ namespace rose::kernels::gpu {
 ROSE_TWIN(add, 30, twin_add)
 ROSE_TWIN(silu_multiply, 30, twin_silu_multiply)
 ROSE_TWIN(silu_multiply_backward, 20, twin_silu_multiply_backward)
+ROSE_TWIN(silu, 30, twin_silu)
 ROSE_TWIN(gelu, 30, twin_gelu)
 ROSE_TWIN(cast, 30, twin_cast)
 ROSE_TWIN(cast_stochastic, 30, twin_cast_stochastic)

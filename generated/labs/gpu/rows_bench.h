@@ -82,9 +82,10 @@ inline double copy_bandwidth(bool reads_more) {
   return std::max(ours, gpu::measure_bandwidth().copy / 1e9);
 }
 
-/// Prints the record of the first case; with --table, a line for every case on the error stream.
+/// Prints the record of the first case, and in it what was found `correct` before; with --table, a line for every case on the error
+/// stream.
 inline int memory_bench(int argc, char** argv, const std::vector<MemoryCase>& cases,
-                        bool reads_more = false) {
+                        bool reads_more = false, const boost::json::object& correct = {}) {
   const double copy = copy_bandwidth(reads_more);
   if (std::any_of(argv, argv + argc,
                   [](const char* a) { return std::string_view(a) == "--table"; })) {
@@ -94,12 +95,12 @@ inline int memory_bench(int argc, char** argv, const std::vector<MemoryCase>& ca
                    c.bytes / rate / 1e3, rate, 100 * rate / copy);
     }
   }
-  const bench::About about{
-      .metric = "rate",
-      .unit = "GB/s",
-      .better = "higher",
-      .extra = {{"limit", {{"name", "copy bandwidth"}, {"value", copy}}},
-                {"config", boost::json::object{{"case", cases.front().name}}}}};
+  bench::About about{.metric = "rate",
+                     .unit = "GB/s",
+                     .better = "higher",
+                     .extra = {{"limit", {{"name", "copy bandwidth"}, {"value", copy}}},
+                               {"config", boost::json::object{{"case", cases.front().name}}}}};
+  if (!correct.empty()) about.extra["correct"] = correct;
   return bench::run(argc, argv, about, [&] { return gigabytes_per_second(cases.front()); });
 }
 

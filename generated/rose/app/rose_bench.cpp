@@ -228,8 +228,13 @@ void bench_kernels() {
   const gpu::Bandwidth bandwidth = gpu::measure_bandwidth();
   print(fmt::format("{}: read {:.2f}, copy {:.2f}, write {:.2f} TB/s\n", device.name,
                     1e-12 * bandwidth.read, 1e-12 * bandwidth.copy, 1e-12 * bandwidth.write));
+  const auto print_clocks = [](const char* when) {
+    print(fmt::format("{}: {}\n", when, gpu::describe(gpu::read_clocks())));
+  };
+  print_clocks("after sweeps of memory");
   gpu::Ceilings ceilings{.flops = 0, .bytes = bandwidth.read};
   bench_layers(ceilings);
+  print_clocks("after products");
   const Arrays arrays;
   std::vector<gpu::Buffer> kept;
   const auto time = [&](const Operation& operation, double bytes) {

@@ -19,11 +19,19 @@ HWY_BEFORE_NAMESPACE();
 namespace rose::kernels::HWY_NAMESPACE {
 
 // Evaluate SwiGLU's gate and GPT-2's GELU a register at a time.
+Vec silu(Vec z) {
+  return hn::Div(z, hn::Add(set(1.0f), exp(hn::Neg(z))));
+}
+
+void silu_range(const float* x, float* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += width)
+    store_some(silu(load_some(x + i, count - i)), y + i, count - i);
+}
+
 void silu_multiply_range(const float* gate, const float* up, float* out, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += width) {
-    const Vec z = load_some(gate + i, count - i);
-    const Vec silu = hn::Div(z, hn::Add(set(1.0f), exp(hn::Neg(z))));
-    store_some(hn::Mul(silu, load_some(up + i, count - i)), out + i, count - i);
+    const Vec bent = silu(load_some(gate + i, count - i));
+    store_some(hn::Mul(bent, load_some(up + i, count - i)), out + i, count - i);
   }
 }
 
@@ -46,6 +54,7 @@ HWY_AFTER_NAMESPACE();
 namespace rose::kernels {
 
 // Split the units over the threads.
+HWY_EXPORT(silu_range);
 HWY_EXPORT(silu_multiply_range);
 HWY_EXPORT(gelu_tanh_range);
 
@@ -63,6 +72,16 @@ void gelu(std::span<const float> x, std::span<float> y, Gelu kind, core::ThreadP
           y[i] = static_cast<float>(0.5 * z * (1.0 + std::erf(z * 0.70710678118654752)));
         }
       });
+}
+
+void silu(std::span<const float> x, std::span<float> y, core::ThreadPool& pool) {
+  if (x.size() != y.size())
+    throw core::Error(core::Code::invalid_argument, "x and y differ in size").in("silu");
+  pool.for_range(static_cast<std::int64_t>(x.size()), 4096,
+                 [&](std::int64_t begin, std::int64_t end) {
+                   HWY_DYNAMIC_DISPATCH(silu_range)
+                   (x.data() + begin, y.data() + begin, end - begin);
+                 });
 }
 
 void silu_multiply(std::span<const float> gate, std::span<const float> up, std::span<float> out,

@@ -44,8 +44,18 @@ void gelu_tanh_backward(const float* x, const float* dy, float* dx, std::int64_t
   }
 }
 
-void silu_backward(const float* gate, const float* up, const float* dy, float* dgate, float* dup,
-                   std::int64_t begin, std::int64_t end) {
+void silu_backward_range(const float* x, const float* dy, float* dx, std::int64_t begin,
+                         std::int64_t end) {
+  const Vec one = set(1.0f);
+  for (std::int64_t i = begin; i < end; i += width) {
+    const Vec z = load_some(x + i, end - i), s = logistic(z);
+    const Vec ds = hn::Mul(load_some(dy + i, end - i), s);
+    store_some(hn::Mul(ds, fma(z, hn::Sub(one, s), one)), dx + i, end - i);
+  }
+}
+
+void swiglu_backward_range(const float* gate, const float* up, const float* dy, float* dgate,
+                           float* dup, std::int64_t begin, std::int64_t end) {
   const Vec one = set(1.0f);
   for (std::int64_t i = begin; i < end; i += width) {
     const std::int64_t n = end - i;
@@ -64,7 +74,8 @@ namespace rose::kernels {
 namespace {
 
 HWY_EXPORT(gelu_tanh_backward);
-HWY_EXPORT(silu_backward);
+HWY_EXPORT(silu_backward_range);
+HWY_EXPORT(swiglu_backward_range);
 constexpr std::int64_t kGrain = 4096;
 
 // Elementwise means equally long.
@@ -96,6 +107,17 @@ void gelu_backward(std::span<const float> x, std::span<const float> dy, std::spa
       });
 }
 
+void silu_backward(std::span<const float> x, std::span<const float> dy, std::span<float> dx,
+                   core::ThreadPool& pool) {
+  expect_equal(x.size(), dy.size(), "silu_backward");
+  expect_equal(x.size(), dx.size(), "silu_backward");
+  pool.for_range(static_cast<std::int64_t>(x.size()), kGrain,
+                 [&](std::int64_t begin, std::int64_t end) {
+                   HWY_DYNAMIC_DISPATCH(silu_backward_range)
+                   (x.data(), dy.data(), dx.data(), begin, end);
+                 });
+}
+
 void silu_multiply_backward(std::span<const float> gate, std::span<const float> up,
                             std::span<const float> dy, std::span<float> dgate, std::span<float> dup,
                             core::ThreadPool& pool) {
@@ -104,7 +126,7 @@ void silu_multiply_backward(std::span<const float> gate, std::span<const float> 
   }
   pool.for_range(static_cast<std::int64_t>(gate.size()), kGrain,
                  [&](std::int64_t begin, std::int64_t end) {
-                   HWY_DYNAMIC_DISPATCH(silu_backward)
+                   HWY_DYNAMIC_DISPATCH(swiglu_backward_range)
                    (gate.data(), up.data(), dy.data(), dgate.data(), dup.data(), begin, end);
                  });
 }

@@ -26,6 +26,21 @@ Tensors gelu_backward(const Arrived& arrived, Gelu kind) {
   return {dx};
 }
 
+Tensors silu_backward(const Arrived& arrived) {
+  const at::Tensor& x = arrived.saved[0];
+  const Site site(x, "x");
+  const at::Tensor dy = site.readable(arrived.gradients[0]);
+  at::Tensor dx = x.new_empty(x.sizes());
+  if (site.on_gpu()) {
+    gpu::silu_backward(site.matrix(x, "x"), site.matrix(dy, "dy"), site.matrix(dx, "dx"),
+                       site.stream());
+  } else {
+    kernels::silu_backward(site.floats(x, "x"), site.floats(dy, "dy"), site.floats(dx, "dx"),
+                           core::default_pool());
+  }
+  return {dx};
+}
+
 Tensors silu_multiply_backward(const Arrived& arrived) {
   const at::Tensor &gate = arrived.saved[0], &up = arrived.saved[1];
   const Site site(gate, "gate");
@@ -55,6 +70,19 @@ at::Tensor gelu(const at::Tensor& x, Gelu kind) {
       kernels::gelu(site.floats(x, "x"), site.floats(y, "y"), kind, core::default_pool());
     }
     return Step{{y}, {x}, [kind](const Arrived& arrived) { return gelu_backward(arrived, kind); }};
+  })[0];
+}
+
+at::Tensor silu(const at::Tensor& x) {
+  return record("silu", {x}, [&] {
+    const Site site(x, "x");
+    at::Tensor y = x.new_empty(x.sizes());
+    if (site.on_gpu()) {
+      gpu::silu(site.matrix(x, "x"), site.matrix(y, "y"), site.stream());
+    } else {
+      kernels::silu(site.floats(x, "x"), site.floats(y, "y"), core::default_pool());
+    }
+    return Step{{y}, {x}, silu_backward};
   })[0];
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "rose/core/error.h"
@@ -130,6 +131,25 @@ Choice sample(std::span<const float> logits, const SamplingParams& p,
   }
   choice.logprob = chosen - static_cast<float>(std::log(static_cast<double>(mass) * 0x1p-32));
   return choice;
+}
+
+// List the largest logits.
+void top_logprobs(std::span<const float> logits, float lse, std::span<std::int32_t> ids,
+                  std::span<float> logprobs) {
+  std::fill(ids.begin(), ids.end(), -1);
+  std::fill(logprobs.begin(), logprobs.end(), -std::numeric_limits<float>::infinity());
+  if (std::any_of(logits.begin(), logits.end(), [](float z) { return std::isnan(z); })) return;
+  std::vector<std::int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto at = [&](std::int32_t id) { return logits[static_cast<std::size_t>(id)]; };
+  const std::size_t kept = std::min(ids.size(), order.size());
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
+      [&](std::int32_t a, std::int32_t b) { return at(a) != at(b) ? at(a) > at(b) : a < b; });
+  for (std::size_t i = 0; i < kept; ++i) {
+    ids[i] = order[i];
+    logprobs[i] = at(order[i]) - lse;
+  }
 }
 
 }  // namespace rose::kernels

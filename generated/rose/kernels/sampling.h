@@ -45,4 +45,9 @@ struct Choice {
 Choice sample(std::span<const float> logits, const SamplingParams& params,
               std::vector<std::pair<float, std::int32_t>>& scratch);
 
+/// The ids.size() largest logits, equal ones by lowest id, and logprobs = logit - lse. Where the vocabulary is smaller, the rest
+/// is -1 and -inf; so is all of it if a logit is NaN.
+void top_logprobs(std::span<const float> logits, float lse, std::span<std::int32_t> ids,
+                  std::span<float> logprobs);
+
 }  // namespace rose::kernels

@@ -311,10 +311,11 @@ TEST(Activations, MatchDoublePrecision) {
   for (float z = -12.0f; z < 12.0f; z += 0.0137f) x.push_back(z);
   const std::vector<float> up = normals(x.size(), 20);
   on_every_target([&] {
-    std::vector<float> exact(x.size()), approximate(x.size()), gated(x.size());
+    std::vector<float> exact(x.size()), approximate(x.size()), gated(x.size()), bent(x.size());
     gelu(x, exact, Gelu::exact, pool);
     gelu(x, approximate, Gelu::tanh, pool);
     silu_multiply(x, up, gated, pool);
+    silu(x, bent, pool);
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double z = x[i];
       ASSERT_NEAR(exact[i], 0.5 * z * std::erfc(-z / std::sqrt(2.0)), 1e-6);
@@ -324,6 +325,7 @@ TEST(Activations, MatchDoublePrecision) {
               (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (z + 0.044715 * z * z * z))),
           2e-6);
       ASSERT_NEAR(gated[i], z / (1.0 + std::exp(-z)) * up[i], 3e-6);
+      ASSERT_EQ(gated[i], bent[i] * up[i]);
     }
   });
 }

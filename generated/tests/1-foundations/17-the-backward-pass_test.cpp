@@ -204,6 +204,9 @@ TEST(ActivationBackward, AgreesWithDoubles) {
     const auto [gate_bar, up_bar] = labs::silu_multiply_vjp(wide(gate), wide(up), wide(dy));
     EXPECT_LT(gap(dgate, gate_bar), 1e-6);
     EXPECT_LT(gap(dup, up_bar), 1e-6);
+    silu_multiply_backward(gate, Real(up.size(), 1.0f), dy, dgate, dup, pool);
+    silu_backward(gate, dy, dx, pool);
+    EXPECT_EQ(dx, dgate);
     for (const Gelu kind : {Gelu::tanh, Gelu::exact}) {
       gelu_backward(gate, dy, dx, kind, pool);
       EXPECT_LT(gap(dx, labs::gelu_vjp(wide(gate), wide(dy), kind == Gelu::tanh)), 2e-6);

@@ -150,6 +150,8 @@ TEST(Instruments, SamplesBecomeAMedianAndASpread) {
   EXPECT_EQ(copies_past_l2(20e6, 60e6), 12);
   EXPECT_EQ(copies_past_l2(1e12, 60e6), 2);
   EXPECT_EQ(copies_past_l2(0, 60e6), 64);
+  EXPECT_EQ(describe(Clocks{.sm_mhz = 1980, .watts = 639.6}), "SM 1980 MHz, 640 W");
+  EXPECT_EQ(describe(Clocks{}), "clocks and power are not readable");
 }
 
 // The frame itself works on a device.

@@ -97,6 +97,8 @@ TEST(Elementwise, RefusesWhatDoesNotFit) {
   EXPECT_EQ(argument_of([&] { add(x, matrix(2, 9, DType::bf16), x, {}); }), "b");
   EXPECT_EQ(argument_of([&] { add(x, x, matrix(2, 8, DType::f32), {}); }), "out");
   EXPECT_EQ(argument_of([&] { gelu(matrix(2, 8, DType::u8), x, Gelu::exact, {}); }), "x");
+  EXPECT_EQ(argument_of([&] { silu(x, matrix(2, 8, DType::f16), {}); }), "out");
+  EXPECT_EQ(argument_of([&] { silu_backward(x, matrix(3, 8, DType::bf16), x, {}); }), "dy");
   EXPECT_EQ(argument_of([&] { cast_stochastic(x, {}, x, {}); }), "x");
   EXPECT_NO_THROW(
       add(matrix(0, 8, DType::f32), matrix(0, 8, DType::f32), matrix(0, 8, DType::f32), {}));
@@ -131,6 +133,14 @@ TEST_F(ElementwiseGpu, LimitsAndNaN) {
   const DeviceMatrix out(1, 6, DType::f32);
   silu_multiply(x.view(), one.view(), out.view(), {});
   const auto y = out.values();
+  silu(x.view(), out.view(), {});
+  expect_same_bits(out.values(), y, "silu alone");
+  silu_backward(x.view(), one.view(), out.view(), {});
+  const auto slope = out.values();
+  EXPECT_NEAR(slope[1], 0.0f, 1e-30f);
+  EXPECT_EQ(slope[2], 0.5f);
+  EXPECT_EQ(slope[4], 1.0f);
+  EXPECT_TRUE(std::isnan(slope[5]));
   EXPECT_EQ(y[0], inf);
   EXPECT_NEAR(y[1], 0.0f, 1e-30f);
   EXPECT_EQ(y[2], 0.0f);

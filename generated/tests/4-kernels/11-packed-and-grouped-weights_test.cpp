@@ -44,6 +44,7 @@
 #include "rose/kernels/gpu/linear.h"
 #include "rose/kernels/gpu/linear_packed.h"
 #include "rose/kernels/packed.h"
+#include "rose/kernels/packed_reference.h"
 
 namespace rose::kernels::gpu {
 namespace {
@@ -136,6 +137,39 @@ TEST(PackedMatrix, IsNearToWhatItWas) {
   w[7] = std::numeric_limits<float>::infinity();
   EXPECT_THROW(pack_matrix(view, gpu::WeightFormat::int8, 0, core::default_pool()), core::Error);
   EXPECT_FALSE(can_pack(gpu::WeightFormat::int4, 48, 0));
+}
+
+// The twins are near to double precision, and leave other rows alone.
+TEST(PackedReference, IsNearToDoublePrecision) {
+  constexpr std::int64_t m = 3, n = 7, k = 96;
+  std::vector<float> x = gpu::random_values(m * k, 1), w = gpu::random_values(n * k, 2), y(m * n);
+  for (float& value : x) value = reference::as_bf16(value);
+  const MatrixView view{.data = w.data(), .dtype = DType::f32, .rows = n, .cols = k};
+  for (const auto format :
+       {gpu::WeightFormat::int8, gpu::WeightFormat::int4, gpu::WeightFormat::fp8_e4m3}) {
+    const PackedMatrix packed = pack_matrix(view, format, 32, core::default_pool());
+    reference::linear_packed(x, packed, {}, y);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      std::vector<float> row(k);
+      unpack_row(packed, static_cast<std::int64_t>(i) % n, row.data());
+      double sum = 0, size = 0;
+      for (std::size_t j = 0; j < row.size(); ++j) {
+        const double product = double{x[i / n * k + j]} * double{row[j]};
+        sum += product, size += std::abs(product);
+      }
+      EXPECT_NEAR(y[i], sum, 4 * gpu::gamma(k) * size + 0x1p-8 * std::abs(sum));
+    }
+  }
+}
+
+TEST(PackedReference, AdaptersAddToTheirRowsOnly) {
+  // Rank 1, by hand: x A^T = 1 + 2 = 3, times B = (1, -1), times 0.5, onto 10 and 20.
+  const std::vector<float> x{1, 2, 1, 2, 4, 8}, a{1, 1}, b{1, -1};
+  std::vector<float> y{10, 20, 10, 20, 10, 20};
+  const std::vector<reference::AdapterGroup> groups{
+      {.rows = 1}, {.rows = 1, .a = a, .b = b, .scale = 0.5f}, {.rows = 1}};
+  reference::add_adapters(x, 2, groups, y, 2);
+  EXPECT_EQ(y, (std::vector<float>{10, 20, 11.5, 18.5, 10, 20}));
 }
 
 }  // namespace

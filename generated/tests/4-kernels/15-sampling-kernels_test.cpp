@@ -104,6 +104,18 @@ TEST(SamplingKernel, AdjustsInOrder) {
   EXPECT_THROW(validate({.temperature = -1.0f}), core::Error);
 }
 
+TEST(SamplingKernel, ListsTheLargest) {
+  std::vector<std::int32_t> ids(6);
+  std::vector<float> scores(6);
+  top_logprobs(std::vector<float>{1, 4, 4, 2}, 5.0f, ids, scores);
+  EXPECT_EQ(ids, (std::vector<std::int32_t>{1, 2, 3, 0, -1, -1}));
+  EXPECT_EQ(scores[0], -1.0f);
+  EXPECT_EQ(scores[3], -4.0f);
+  EXPECT_EQ(scores[5], -std::numeric_limits<float>::infinity());
+  top_logprobs(std::vector<float>{1, std::nanf(""), 0}, 0.0f, ids, scores);
+  EXPECT_EQ(ids, std::vector<std::int32_t>(6, -1));
+}
+
 }  // namespace
 }  // namespace rose::kernels
 

@@ -290,6 +290,9 @@ void check_activations(const Place& place) {
           [](const Tensors& t) { return at::silu(t[0]) * t[1]; }, in, dy,
           {z * s * up * close, g * up * s * (1 + z * (1 - s)) * close, g * z * s * close}, twice,
           "silu_multiply");
+  compare([](const Tensors& t) { return autograd::silu(t[0]); },
+          [](const Tensors& t) { return at::silu(t[0]); }, {in[0]}, dy,
+          {z * s * close, g * s * (1 + z * (1 - s)) * close}, place, "silu");
   for (const Gelu kind : {Gelu::exact, Gelu::tanh}) {
     const auto* const name = kind == Gelu::exact ? "none" : "tanh";
     compare([&](const Tensors& t) { return autograd::gelu(t[0], kind); },

@@ -10,6 +10,8 @@ void launch_add(const Matrix&, const Matrix&, const Matrix&, Stream);
 void launch_silu_multiply(const Matrix&, const Matrix&, const Matrix&, Stream);
 void launch_silu_multiply_backward(const Matrix&, const Matrix&, const Matrix&, const Matrix&,
                                    const Matrix&, Stream);
+void launch_silu(const Matrix&, const Matrix&, Stream);
+void launch_silu_backward(const Matrix&, const Matrix&, const Matrix&, Stream);
 void launch_gelu(const Matrix&, const Matrix&, Gelu, Stream);
 void launch_gelu_backward(const Matrix&, const Matrix&, const Matrix&, Gelu, Stream);
 void launch_cast(const Matrix&, const Matrix&, Stream);
@@ -57,6 +59,20 @@ void silu_multiply_backward(const Matrix& gate, const Matrix& up, const Matrix& 
   check_like(dgate, "dgate", gate);
   check_like(dup, "dup", gate);
   if (!gate.empty()) ROSE_LAUNCH(silu_multiply_backward, gate, up, dy, dgate, dup, stream);
+}
+
+void silu(const Matrix& x, const Matrix& out, [[maybe_unused]] Stream stream) {
+  check_activation(x, "x");
+  check_like(out, "out", x);
+  if (!x.empty()) ROSE_LAUNCH(silu, x, out, stream);
+}
+
+void silu_backward(const Matrix& x, const Matrix& dy, const Matrix& dx,
+                   [[maybe_unused]] Stream stream) {
+  check_activation(x, "x");
+  check_like(dy, "dy", x);
+  check_like(dx, "dx", x);
+  if (!x.empty()) ROSE_LAUNCH(silu_backward, x, dy, dx, stream);
 }
 
 void gelu(const Matrix& x, const Matrix& out, [[maybe_unused]] Gelu kind,

@@ -121,6 +121,22 @@ struct SiluMultiplyBackward {
   }
 };
 
+struct Silu {
+  static constexpr int inputs = 1, outputs = 1;
+  template <class T>
+  __device__ void operator()(const float (&x)[1], float (&y)[1]) const {
+    y[0] = silu(x[0]);
+  }
+};
+
+struct SiluBackward {
+  static constexpr int inputs = 2, outputs = 1;
+  template <class T>
+  __device__ void operator()(const float (&x)[2], float (&y)[1]) const {
+    y[0] = x[1] * silu_slope(x[0]);
+  }
+};
+
 template <Gelu kKind>
 struct GeluForward {
   static constexpr int inputs = 1, outputs = 1;
@@ -190,6 +206,16 @@ void launch_silu_multiply_backward(const Matrix& gate, const Matrix& up, const M
                                    const Matrix& dgate, const Matrix& dup, Stream stream) {
   with_activation(gate.dtype, [&]<class T>(T*) {
     launch_map<T, T>({gate, up, dy}, {dgate, dup}, SiluMultiplyBackward{}, stream);
+  });
+}
+
+void launch_silu(const Matrix& x, const Matrix& out, Stream stream) {
+  with_activation(x.dtype, [&]<class T>(T*) { launch_map<T, T>({x}, {out}, Silu{}, stream); });
+}
+
+void launch_silu_backward(const Matrix& x, const Matrix& dy, const Matrix& dx, Stream stream) {
+  with_activation(x.dtype, [&]<class T>(T*) {
+    launch_map<T, T>({x, dy}, {dx}, SiluBackward{}, stream);
   });
 }
 

@@ -19,6 +19,8 @@ void silu_multiply(const Matrix& gate, const Matrix& up, const Matrix& out, Stre
 void silu_multiply_backward(const Matrix& gate, const Matrix& up, const Matrix& dy,
                             const Matrix& dgate, const Matrix& dup, Stream stream);
 
+void silu(const Matrix& x, const Matrix& out, Stream stream);
+void silu_backward(const Matrix& x, const Matrix& dy, const Matrix& dx, Stream stream);
 void gelu(const Matrix& x, const Matrix& out, Gelu kind, Stream stream);
 void gelu_backward(const Matrix& x, const Matrix& dy, const Matrix& dx, Gelu kind, Stream stream);
 

@@ -2,11 +2,25 @@
 
 #include "rose/kernels/gpu/instruments.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
 namespace rose::kernels::gpu {
+
+std::string describe(const Clocks& clocks) {
+  std::string words;
+  const auto add = [&](const char* form, auto value) {
+    if (value > 0) words += (words.empty() ? "" : ", ") + fmt::format(fmt::runtime(form), value);
+  };
+  add("SM {} MHz", clocks.sm_mhz);
+  add("memory {} MHz", clocks.memory_mhz);
+  add("{:.0f} W", clocks.watts);
+  add("{} degrees", clocks.celsius);
+  return words.empty() ? "clocks and power are not readable" : words;
+}
 
 Timing summarise(std::vector<double> samples_us) {
   Timing timing{.samples_us = samples_us};

@@ -55,6 +55,8 @@ struct Clocks {
   double watts = 0;
 };
 Clocks read_clocks();
+/// "SM 1980 MHz, memory 3201 MHz, 640 W, 41 degrees", as far as it was readable.
+std::string describe(const Clocks& clocks);
 
 /// Bytes per second that plain kernels reach on buffers far larger than the L2.
 struct Bandwidth {
