@@ -486,6 +486,10 @@ set(ROSE_OUTPUTS
   rose/serve/remote_backend.h
   rose/serve/replicas.cpp
   rose/serve/replicas.h
+  rose/serve/response_fields.cpp
+  rose/serve/response_form.cpp
+  rose/serve/response_form.h
+  rose/serve/response_items.cpp
   rose/serve/sampling_fields.cpp
   rose/serve/spawn.cpp
   rose/serve/spawn.h
@@ -743,6 +747,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/26-tool-calls
   5-inference/27-prefill-decode-disaggregation
   5-inference/28-embeddings
+  5-inference/29-the-responses-api
   6-agentic-rl/01-curriculum-map
   6-agentic-rl/02-terminology
   6-agentic-rl/03-history
@@ -1492,6 +1497,10 @@ set(ROSE_FILES
   rose/serve/remote_backend.h
   rose/serve/replicas.cpp
   rose/serve/replicas.h
+  rose/serve/response_fields.cpp
+  rose/serve/response_form.cpp
+  rose/serve/response_form.h
+  rose/serve/response_items.cpp
   rose/serve/sampling_fields.cpp
   rose/serve/spawn.cpp
   rose/serve/spawn.h
@@ -1748,6 +1757,7 @@ set(ROSE_FILES
   tests/5-inference/26-tool-calls_test.cpp
   tests/5-inference/27-prefill-decode-disaggregation_test.cpp
   tests/5-inference/28-embeddings_test.cpp
+  tests/5-inference/29-the-responses-api_test.cpp
   tests/6-agentic-rl/01-curriculum-map_test.cpp
   tests/6-agentic-rl/02-terminology_test.cpp
   tests/6-agentic-rl/03-history_test.cpp

@@ -9,6 +9,7 @@
 #include "rose/core/json.h"
 #include "rose/infer/sampling.h"
 #include "rose/serve/ask.h"
+#include "rose/serve/response_form.h"
 #include "rose/text/byte_level.h"
 
 namespace {
@@ -59,5 +60,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   read(value.get_object(), serve::read_chat);
   read(value.get_object(), serve::read_completion);
   read(value.get_object(), serve::read_generate);
+  read(value.get_object(), serve::read_response);
   return 0;
 }

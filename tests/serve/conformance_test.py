@@ -3,14 +3,18 @@ import concurrent.futures
 import hashlib
 import json
 import os
+import re
 import time
 import unittest
 
 import invalid_requests
 import openai
+import pydantic
+from openai.types.responses import ResponseStreamEvent
 from server import Server
 
 NAME = "m"
+EVENT = pydantic.TypeAdapter(ResponseStreamEvent)
 TOOLS = [
     {"type": "function", "function": {"name": "weather", "description": "Weather of a city",
                                       "parameters": {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}},
@@ -213,15 +217,82 @@ class Conformance(unittest.TestCase):
             status, answer = self.server.post("/v1/embeddings", fields)
             self.assertEqual((status, answer["error"]["param"]), (400, param), fields)
 
-    def test_golden_stream(self):
+    def response(self, items, **fields):
+        return self.client.responses.create(model=NAME, input=items, store=False, **fields)
+
+    def events(self, items, **fields):
+        """A streamed response: its deltas by item, and the response of its last event, checked on the way."""
+        grown, closed, last = {}, {}, None
+        for number, event in enumerate(self.response(items, stream=True, **fields)):
+            EVENT.validate_python(event.model_dump(by_alias=True, warnings=False))  # whatever the type asks for is there
+            self.assertEqual(event.sequence_number, number)
+            if event.type.endswith(".delta"):
+                self.assertNotIn(event.item_id, closed)
+                grown[event.item_id] = grown.get(event.item_id, "") + event.delta
+            elif event.type == "response.output_item.added":
+                self.assertEqual(event.output_index, len(closed), "one item is closed before the next")
+                grown[event.item.id] = ""
+            elif event.type == "response.output_item.done":
+                closed[event.item.id] = event.item
+            last = event
+        self.assertIn(last.type, ("response.completed", "response.incomplete"))
+        self.assertEqual([i.id for i in last.response.output], list(closed))
+        for item in last.response.output:
+            whole = item.arguments if item.type == "function_call" else item.content[0].text
+            self.assertEqual(grown[item.id], whole)
+        return last.response
+
+    def test_responses(self):
+        answer = self.response("A rose is a rose.")
+        self.assertEqual((answer.object, answer.status, answer.output_text), ("response", "completed", "A rose is a rose."))
+        self.assertEqual((answer.output[0].type, answer.output[0].status), ("message", "completed"))
+        chat = self.chat("A rose is a rose.")
+        self.assertEqual((answer.usage.input_tokens, answer.usage.output_tokens), (chat.usage.prompt_tokens, chat.usage.completion_tokens))
+        short = self.response("one two three four five", max_output_tokens=2)
+        self.assertEqual((short.status, short.incomplete_details.reason, short.output[0].status), ("incomplete", "max_output_tokens", "incomplete"))
+        openai.types.responses.Response.model_validate(answer.model_dump(by_alias=True))
+        repeated = self.response("x", instructions="Be brief.", temperature=0.5, metadata={"a": "b"}, max_output_tokens=9, reasoning={"effort": "low"})
+        self.assertEqual((repeated.instructions, repeated.temperature, repeated.metadata, repeated.max_output_tokens, repeated.reasoning.effort),
+                         ("Be brief.", 0.5, {"a": "b"}, 9, "low"))
+
+    def test_law_1_for_responses(self):
+        tools = [{"type": "function", "strict": None, **t["function"], "parameters": t["function"].get("parameters")} for t in TOOLS]
+        for text in ("Grüße, 👍🏽 fünf 中文!", "x", CALLS, CALLS + "\nand", "<think>hm, so</think>yes", "<think>endless", "<tool_call>{\"nam"):
+            for fields in ({}, {"tools": tools}, {"include": ["message.output_text.logprobs"], "top_logprobs": 2}, {"max_output_tokens": 4}):
+                with self.subTest(text=text, fields=list(fields)):
+                    whole, streamed = self.response(text, temperature=0, **fields), self.events(text, temperature=0, **fields)
+                    plain = lambda r: [{k: v for k, v in i.model_dump().items() if k not in ("id", "call_id")} for i in r.output]
+                    self.assertEqual(plain(streamed), plain(whole))
+                    self.assertEqual((streamed.status, streamed.usage.output_tokens, streamed.usage.output_tokens_details.reasoning_tokens > 0),
+                                     (whole.status, whole.usage.output_tokens, text.startswith("<think>")))
+
+    def test_response_items(self):
+        tools = [{"type": "function", "strict": None, **t["function"], "parameters": t["function"].get("parameters")} for t in TOOLS]
+        answer = self.response(CALLS, tools=tools)
+        self.assertEqual([i.type for i in answer.output], ["message", "function_call", "function_call"])
+        self.assertEqual([(i.name, json.loads(i.arguments)) for i in answer.output[1:]], [("weather", {"city": "Köln"}), ("clock", {})])
+        history = [{"role": "user", "content": "How warm?"}, *[i.model_dump(exclude_none=True) for i in answer.output],
+                   *[{"type": "function_call_output", "call_id": i.call_id, "output": "20"} for i in answer.output[1:]]]
+        self.assertIn("20", self.response(history, tools=tools).output_text)
+        self.assertEqual(self.response([{"role": "user", "content": [{"type": "input_text", "text": "one "}, {"type": "input_text", "text": "two"}]}]).output_text, "one two")
+        self.assertEqual([i.type for i in self.response("<think>hm</think>yes").output], ["reasoning", "message"])
+        for choice in ("required", {"type": "function", "name": "weather"}):
+            call = self.response("no", tools=tools[:1], tool_choice=choice, max_output_tokens=200).output[0]
+            self.assertEqual((call.type, call.name), ("function_call", "weather"))
+        shaped = self.response("no", max_output_tokens=200, text={"format": {"type": "json_schema", "name": "s", "strict": True, "schema": {"enum": [7]}}})
+        self.assertEqual(json.loads(shaped.output_text), 7)
+
+    def test_golden_streams(self):
+        self.golden("chat.sse", "/v1/chat/completions", {"messages": say("Hi you"), "stream_options": {"include_usage": True}})
+        self.golden("response.sse", "/v1/responses", {"input": "<think>hm</think>Hi you"})
+
+    def golden(self, name, path, body):
         """Every byte of a stream, except what names this answer."""
-        _, headers, body = self.server.request("POST", "/v1/chat/completions", {
-            "messages": say("Hi you"), "cache_salt": "golden", "stream": True, "stream_options": {"include_usage": True}}, {"x-request-id": "golden"})
+        _, headers, body = self.server.request("POST", path, {"cache_salt": name, "stream": True, **body}, {"x-request-id": "golden"})
         self.assertEqual(headers["content-type"], "text/event-stream; charset=utf-8")
         self.assertEqual(headers["x-request-id"], "golden")
-        here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "chat.sse")
-        created = json.loads(body.split(b"\n")[0][len(b"data: "):])["created"]
-        got = body.decode().replace(str(created), "CREATED")
+        here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", name)
+        got = re.sub(r'"(created|created_at|completed_at)":\d+', r'"\1":CREATED', body.decode())
         if os.environ.get("ROSE_GOLDEN"):
             os.makedirs(os.path.dirname(here), exist_ok=True)
             with open(here, "w", encoding="utf-8") as file:

@@ -17,6 +17,10 @@ def message(param, code, *messages):
     return chat(param, code, messages=list(messages))
 
 
+def respond(param, code, status=400, input="hi", **fields):
+    return ("/v1/responses", {"model": "m", "input": input, **fields}, status, BAD, param, code)
+
+
 def user(content):
     return {"role": "user", "content": content}
 
@@ -158,6 +162,55 @@ CASES = [
     text("best_of", "invalid_value", best_of=2, stream=True),
     text("echo", "invalid_type", echo=1),
     text("max_tokens", "integer_below_min_value", max_tokens=0),
+    # responses
+    ("/v1/responses", {}, 400, BAD, "input", "missing_required_parameter"),
+    ("/v1/responses", b"[]", 400, BAD, None, "invalid_json"),
+    respond("model", "model_not_found", 404, model="gpt-5"),
+    respond("input", "invalid_type", input=3),
+    respond("input", "empty_array", input=[]),
+    respond("input[0]", "invalid_type", input=["hi"]),
+    respond("input[0].role", "missing_required_parameter", input=[{"content": "x"}]),
+    respond("input[0].role", "invalid_value", input=[{"role": "tool", "content": "x"}]),
+    respond("input[0].content", "missing_required_parameter", input=[{"role": "user"}]),
+    respond("input[0].content[0].type", "unsupported_content", input=[user([{"type": "input_image", "image_url": "x"}])]),
+    respond("input[0].content[0].type", "invalid_value", input=[user([{"type": "smell"}])]),
+    respond("input[0].content[0].text", "missing_required_parameter", input=[user([{"type": "input_text"}])]),
+    respond("input[0].type", "unsupported_value", input=[{"type": "item_reference", "id": "msg_1"}]),
+    respond("input[0].type", "invalid_value", input=[{"type": "web_search_call"}]),
+    respond("input[0].arguments", "missing_required_parameter", input=[{"type": "function_call", "call_id": "c", "name": "f"}]),
+    respond("input[0].call_id", "invalid_value", input=[{"type": "function_call_output", "call_id": "c", "output": "x"}]),
+    respond("input[0].encrypted_content", "unsupported_value", input=[{"type": "reasoning", "summary": [], "encrypted_content": "x"}]),
+    respond("input[0].colour", "unknown_parameter", input=[{**user("x"), "colour": "red"}]),
+    respond("store", "unsupported_value", store=True),
+    respond("background", "unsupported_value", background=True),
+    respond("truncation", "unsupported_value", truncation="auto"),
+    respond("truncation", "invalid_value", truncation="some"),
+    respond("previous_response_id", "unsupported_parameter", previous_response_id="resp_1"),
+    respond("conversation", "unsupported_parameter", conversation="c"),
+    respond("prompt", "unsupported_parameter", prompt={"id": "p"}),
+    respond("max_tool_calls", "unsupported_parameter", max_tool_calls=3),
+    respond("max_output_tokens", "integer_below_min_value", max_output_tokens=0),
+    respond("input", "context_length_exceeded", max_output_tokens=10**9),
+    respond("input", "context_length_exceeded", input="word " * 20000),
+    respond("temperature", "decimal_above_max_value", temperature=3),
+    respond("messages", "unknown_parameter", messages=HELLO),
+    respond("max_tokens", "unknown_parameter", max_tokens=3),
+    respond("tools[0].type", "invalid_value", tools=[{"type": "web_search"}]),
+    respond("tools[0].name", "missing_required_parameter", tools=[{"type": "function"}]),
+    respond("tools[0].name", "invalid_value", tools=[{"type": "function", "name": "a b"}]),
+    respond("tools[0].function", "unknown_parameter", tools=[{"type": "function", "name": "f", "function": {}}]),
+    respond("tool_choice", "invalid_value", tool_choice="required"),
+    respond("tool_choice.name", "invalid_value", tools=[{"type": "function", "name": "f"}], tool_choice={"type": "function", "name": "g"}),
+    respond("tool_choice.type", "invalid_value", tool_choice={"type": "web_search_preview"}),
+    respond("tool_choice", "invalid_value", tools=[{"type": "function", "name": "f"}], tool_choice="required", text={"format": {"type": "json_object"}}),
+    respond("text.format.type", "missing_required_parameter", text={"format": {}}),
+    respond("text.format.schema", "missing_required_parameter", text={"format": {"type": "json_schema", "name": "s"}}),
+    respond("text.format", "invalid_value", text={"format": {"type": "json_schema", "name": "s", "schema": {"type": "nonsense"}}}),
+    respond("include[0]", "unsupported_value", include=["reasoning.encrypted_content"]),
+    respond("top_logprobs", "integer_above_max_value", top_logprobs=21),
+    respond("top_logprobs", "unsupported_value", top_logprobs=1, tools=[{"type": "function", "name": "f"}]),
+    respond("reasoning.summary", "unsupported_value", reasoning={"summary": "auto"}),
+    respond("stream_options", "invalid_value", stream_options={"include_obfuscation": False}),
     # the rest
     ("/tokenize", {}, 400, BAD, "prompt", "missing_required_parameter"),
     ("/tokenize", {"prompt": 3}, 400, BAD, "prompt", "invalid_type"),

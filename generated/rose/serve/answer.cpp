@@ -42,11 +42,16 @@ ChoiceDelta ChoiceBuilder::take(const infer::Event& event) {
   }
   const std::string_view text = ask_.no_answer ? std::string_view{} : event.text;
   if (ask_.style == Ask::Style::chat) {
-    delta.message = parser_.push(text);
+    if (ask_.form == nullptr)
+      delta.message = parser_.push(text);
+    else  // a character at a time: what came first is told first
+      for (const char& c : text) delta.add_part(parser_.push({&c, 1}));
     if (event.finish) {
       MessageDelta rest = parser_.finish();
-      delta.message.content += rest.content, delta.message.reasoning += rest.reasoning;
-      std::ranges::move(rest.calls, std::back_inserter(delta.message.calls));
+      if (ask_.form != nullptr)
+        delta.add_part(std::move(rest));
+      else
+        delta.message.add(std::move(rest));
     }
   } else {
     delta.message.content = text;
@@ -75,13 +80,15 @@ Answer::Answer(Kitchen kitchen, Ask ask, std::shared_ptr<Exchange> exchange, std
       request_id_(std::move(request_id)),
       headers_(std::move(headers)) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const char* prefix = ask_.style == Ask::Style::chat ? "chatcmpl-" : "cmpl-";
   head_ = {.style = ask_.style,
-           .id = (ask_.style == Ask::Style::chat ? "chatcmpl-" : "cmpl-") + request_id_,
+           .id = (ask_.form ? ask_.form->prefix() : prefix) + request_id_,
            .model = ask_.model,
            .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
            .tokenizer = &kitchen_.card.tokenizer,
            .logprobs = ask_.logprobs,
            .null_usage = ask_.include_usage};
+  if (ask_.form) ask_.form->start(head_);
   const auto n = static_cast<std::size_t>(ask_.question.sampling.n);
   open_ = ask_.prompts.size() * n;
   for (std::size_t i = 0; i < open_; ++i)
@@ -133,8 +140,11 @@ void Answer::notice(std::size_t prompt, const Notice& notice) {
     case Notice::Kind::accepted:
       if (++accepted_ == ask_.prompts.size()) accept();
       return;
-    case Notice::Kind::refused:
-      return fail(api_error(*notice.error, ask_.style == Ask::Style::chat ? "messages" : "prompt"));
+    case Notice::Kind::refused: {
+      ApiError error = api_error(*notice.error, ask_.prompt_field);
+      if (error.param == "response_format") error.param = ask_.format_field;
+      return fail(error);
+    }
     case Notice::Kind::lost: return fail(no_engine(notice.error->message()));
     case Notice::Kind::event: return take(prompt, *notice.event);
   }
@@ -148,6 +158,7 @@ void Answer::accept() {
                                  {"cache-control", "no-cache"},
                                  {"x-accel-buffering", "no"}});
   exchange_->begin({200, std::move(headers), ""}, ": still here\n\n");
+  if (ask_.form) return exchange_->send(ask_.form->opening());
   for (std::size_t i = 0; i < choices_.size(); ++i)
     if (ask_.style == Ask::Style::chat) write(role_chunk(head_, static_cast<int>(i)));
 }
@@ -176,7 +187,10 @@ void Answer::take(std::size_t prompt, const infer::Event& event) {
                            event.tokens.size());
   }
   ChoiceDelta delta = choice.take(event);
-  if (ask_.stream) write_delta(i, std::move(delta), event.tokens.size());
+  if (ask_.stream)
+    write_delta(i, std::move(delta), event.tokens.size());
+  else if (ask_.form)
+    ask_.form->add(delta);
   if (event.finish && --open_ == 0) finish();
 }
 
@@ -188,9 +202,13 @@ void Answer::write_delta(std::size_t i, ChoiceDelta delta, std::size_t tokens) {
   const bool due =
       !held.begun || held.tokens >= kitchen_.stream_interval || !held.delta.finish.empty();
   if (!due || (held.delta.empty() && !ask_.usage_each)) return;
-  json::object chunk = delta_chunk(head_, held.delta, choices_[i].sum());
-  if (ask_.usage_each) chunk["usage"] = usage_chunk(head_, usage()).at("usage");
-  write(chunk);
+  if (ask_.form) {
+    exchange_->send(ask_.form->add(held.delta));
+  } else {
+    json::object chunk = delta_chunk(head_, held.delta, choices_[i].sum());
+    if (ask_.usage_each) chunk["usage"] = usage_chunk(head_, usage()).at("usage");
+    write(chunk);
+  }
   held = {.delta = {}, .tokens = 0, .begun = true};
 }
 
@@ -202,7 +220,10 @@ void Answer::write(const json::object& chunk) {
 void Answer::fail(const ApiError& error) {
   over_ = true;
   if (begun_ && ask_.stream) {
-    write(error.body());
+    if (ask_.form)
+      exchange_->send(ask_.form->failure(error));
+    else
+      write(error.body());
     exchange_->end();
   } else {
     HttpResponse response = error.response();
@@ -245,13 +266,14 @@ void Answer::finish() {
   const UsageSum used = usage();
   if (ask_.stream) {
     if (ask_.include_usage) write(usage_chunk(head_, used));
-    exchange_->send("data: [DONE]\n\n");
+    exchange_->send(ask_.form ? ask_.form->closing(used) : "data: [DONE]\n\n");
     exchange_->end();
   } else {
     Headers headers = headers_;
     headers.emplace_back("content-type", "application/json");
-    exchange_->respond(
-        {200, std::move(headers), json::serialize(whole_answer(head_, best(), used))});
+    const json::object whole =
+        ask_.form ? ask_.form->whole(used) : whole_answer(head_, best(), used);
+    exchange_->respond({200, std::move(headers), json::serialize(whole)});
   }
   kitchen_.metrics.request(200, std::chrono::duration<double>(Clock::now() - start_).count(), used);
 }

@@ -25,16 +25,22 @@ void ChoiceSum::add(const ChoiceDelta& delta) {
   if (!delta.finish.empty()) finish = delta.finish;
 }
 
+void ChoiceDelta::add_part(MessageDelta part) {
+  if (part.empty()) return;
+  const auto alike = [](const MessageDelta& a, const MessageDelta& b) {
+    return a.content.empty() == b.content.empty() && a.reasoning.empty() == b.reasoning.empty() &&
+           a.calls.empty() == b.calls.empty();
+  };
+  message.add(part);
+  if (!parts.empty() && alike(parts.back(), part))
+    parts.back().add(std::move(part));
+  else
+    parts.push_back(std::move(part));
+}
+
 void ChoiceDelta::add(ChoiceDelta later) {
-  message.content += later.message.content;
-  message.reasoning += later.message.reasoning;
-  for (auto& call : later.message.calls) {
-    if (message.calls.empty() || message.calls.back().index != call.index) {
-      message.calls.push_back(std::move(call));
-    } else {
-      message.calls.back().arguments += call.arguments;
-    }
-  }
+  if (later.parts.empty()) message.add(std::move(later.message));
+  for (MessageDelta& part : later.parts) add_part(std::move(part));
   logprobs.insert(logprobs.end(), later.logprobs.begin(), later.logprobs.end());
   if (!later.finish.empty()) finish = std::move(later.finish);
 }
@@ -54,30 +60,32 @@ std::string token_text(const text::Tokenizer& tokenizer, std::int32_t token) {
   return out;
 }
 
-namespace {
-
-// Log-probabilities in both forms.
-json::object one_logprob(const AnswerHead& head, std::int32_t token, float logprob) {
-  json::array bytes;
-  for (const char c : head.tokenizer->bytes(token))
-    bytes.emplace_back(static_cast<unsigned char>(c));
-  return {{"token", token_text(*head.tokenizer, token)},
-          {"logprob", logprob},
-          {"bytes", std::move(bytes)}};
-}
-
-json::value chat_logprobs(const AnswerHead& head, const std::vector<TokenLogprob>& logprobs) {
-  if (!head.logprobs) return nullptr;
+json::array logprob_entries(const text::Tokenizer& tokenizer,
+                            std::span<const TokenLogprob> logprobs) {
+  const auto one_logprob = [&](std::int32_t token, float logprob) -> json::object {
+    json::array bytes;
+    for (const char c : tokenizer.bytes(token)) bytes.emplace_back(static_cast<unsigned char>(c));
+    return {
+        {"token", token_text(tokenizer, token)}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+  };
   json::array content;
   for (const TokenLogprob& one : logprobs) {
-    json::object entry = one_logprob(head, one.token, one.logprob);
+    json::object entry = one_logprob(one.token, one.logprob);
     json::array top;
-    for (const auto& other : one.top)
-      top.emplace_back(one_logprob(head, other.token, other.logprob));
+    for (const auto& other : one.top) top.emplace_back(one_logprob(other.token, other.logprob));
     entry["top_logprobs"] = std::move(top);
     content.emplace_back(std::move(entry));
   }
-  return json::object{{"content", std::move(content)}, {"refusal", nullptr}};
+  return content;
+}
+
+namespace {
+
+// Log-probabilities in both forms.
+json::value chat_logprobs(const AnswerHead& head, const std::vector<TokenLogprob>& logprobs) {
+  if (!head.logprobs) return nullptr;
+  return json::object{{"content", logprob_entries(*head.tokenizer, logprobs)},
+                      {"refusal", nullptr}};
 }
 
 std::size_t characters(std::string_view bytes) {

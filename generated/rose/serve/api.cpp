@@ -8,6 +8,7 @@
 #include <random>
 
 #include "rose/core/hash.h"
+#include "rose/serve/response_form.h"
 
 namespace rose::serve {
 
@@ -135,10 +136,12 @@ void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
         ask(call, read_chat);
       else if (path == "/v1/completions")
         ask(call, read_completion);
-      else if (path == "/generate")
-        ask(call, read_generate);
       else if (path == "/v1/embeddings")
         embed(call);
+      else if (path == "/generate")
+        ask(call, read_generate);
+      else if (path == "/v1/responses")
+        ask(call, read_response);
       else if (path == "/tokenize")
         answer(*call, tokenize(body_of(call->request)));
       else if (path == "/detokenize")

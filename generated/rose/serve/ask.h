@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ namespace rose::serve {
 
 inline constexpr std::size_t most_prompts = 1024;  ///< of one request
 
+class AnswerForm;
+
 struct Ask {
   enum class Style : std::uint8_t { chat, completion, generate };
   Style style = Style::chat;
@@ -28,6 +31,8 @@ struct Ask {
   bool logprobs = false;                 ///< to be written
   bool echo = false, no_answer = false;  ///< completions: the prompt too; it alone
   ParserOptions parser;
+  std::string prompt_field = "prompt", format_field = "response_format";  ///< as the request says
+  std::shared_ptr<AnswerForm> form;  ///< null: the answer is written as `style` says
 };
 
 // Each throws ApiError.
@@ -48,6 +53,18 @@ void read_model(Fields& fields, const ModelCard& card, Ask& ask);
 /// The prompt of a conversation. Throws ApiError for messages that are none.
 std::string chat_prompt(Fields& fields, const ModelCard& card, const json::array& tools,
                         bool generation_prompt = true);
+/// The same for messages that have been read; `field` is what the request calls them.
+std::string render_chat(Fields& fields, const ModelCard& card, json::array messages,
+                        const json::array& tools, const std::string& field,
+                        bool generation_prompt = true);
 json::array read_tools(Fields& fields, Ask& ask);
+/// Refuses a name that no tool may have.
+void check_tool_name(const std::string& name, const std::string& path);
+/// Whether a call may be made ("none", "auto"), must be ("required"), or must be of the tool with this name.
+void choose_tools(const json::array& tools, std::string_view word, std::string_view name,
+                  const std::string& format_field, Ask& ask);
+void read_warmth(Fields& fields, infer::Sampling& sampling);  ///< temperature and top_p
+/// Where the requests of one cache are told from another's, and who is first.
+void read_place(Fields& fields, Question& question);
 
 }  // namespace rose::serve

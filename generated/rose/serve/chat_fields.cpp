@@ -56,46 +56,62 @@ Shape read_structured(Fields& fields) {
 // Whether and what to call.
 void read_tool_choice(Fields& fields, const json::array& tools, Ask& ask) {
   const json::value* choice = fields.find("tool_choice");
-  std::string name;
-  bool must = false;
   if (choice != nullptr && choice->is_object()) {
     Fields inner(choice->get_object(), "tool_choice");
     inner.choice("type", "", {"function"});
     inner.require("function");
     Fields function(*inner.object("function"), "tool_choice.function");
     function.require("name");
-    name = function.text("name");
+    const std::string name = function.text("name");
     function.finish();
     inner.finish();
-    must = true;
     const bool known = std::ranges::any_of(tools, [&](const json::value& t) {
       return t.at("function").at("name").get_string() == name;
     });
     if (!known)
       invalid(fmt::format("Invalid value: the tool '{}' is not among 'tools'.", name),
               "tool_choice.function.name", "invalid_value");
+    choose_tools(tools, "required", name, "response_format", ask);
   } else {
-    const std::string word =
-        fields.choice("tool_choice", tools.empty() ? "none" : "auto", {"none", "auto", "required"});
-    must = word == "required";
-    ask.parser.tools = !tools.empty() && word != "none";
-    if (must && tools.empty())
-      invalid("Invalid 'tool_choice': there are no 'tools' to choose from.", "tool_choice",
-              "invalid_value");
+    choose_tools(
+        tools,
+        fields.choice("tool_choice", tools.empty() ? "none" : "auto", {"none", "auto", "required"}),
+        "", "response_format", ask);
   }
+}
+
+}  // namespace
+
+// Let, or make, the model call.
+void choose_tools(const json::array& tools, std::string_view word, std::string_view name,
+                  const std::string& format_field, Ask& ask) {
+  const bool must = word == "required";
+  ask.parser.tools = !tools.empty() && word != "none";
+  if (must && tools.empty())
+    invalid("Invalid 'tool_choice': there are no 'tools' to choose from.", "tool_choice",
+            "invalid_value");
   if (!must) return;
   if (ask.question.shape.kind != Shape::Kind::free)
-    invalid("Invalid 'tool_choice': an answer cannot be a call and have a 'response_format'.",
+    invalid(fmt::format("Invalid 'tool_choice': an answer cannot be a call and have a '{}'.",
+                        format_field),
             "tool_choice", "invalid_value");
   ask.parser.tools = ask.parser.bare = true;
   ask.question.shape = {Shape::Kind::json_schema, json::serialize(call_schema(tools, name))};
 }
 
-}  // namespace
-
 // The tools themselves.
+void check_tool_name(const std::string& name, const std::string& path) {
+  constexpr std::size_t longest = 64;
+  const bool plain = std::ranges::all_of(
+      name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; });
+  if (name.empty() || name.size() > longest || !plain)
+    invalid(
+        fmt::format("Invalid '{}': letters, digits, '_' and '-' are expected, 64 at most.", path),
+        path, "invalid_value");
+}
+
 json::array read_tools(Fields& fields, Ask& ask) {
-  constexpr std::size_t most_tools = 128, longest_name = 64;
+  constexpr std::size_t most_tools = 128;
   json::array out;
   if (const json::array* tools = fields.array("tools", 1, most_tools)) {
     for (std::size_t i = 0; i < tools->size(); ++i) {
@@ -107,14 +123,7 @@ json::array read_tools(Fields& fields, Ask& ask) {
       tool.require("function");
       Fields function(*tool.object("function"), at + ".function");
       function.require("name");
-      const std::string name = function.text("name");
-      const bool plain = std::ranges::all_of(
-          name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; });
-      if (name.empty() || name.size() > longest_name || !plain)
-        invalid(fmt::format("Invalid '{}.function.name': letters, digits, '_' and '-' are "
-                            "expected, 64 at most.",
-                            at),
-                at + ".function.name", "invalid_value");
+      check_tool_name(function.text("name"), at + ".function.name");
       function.text("description");
       function.object("parameters");
       function.flag("strict", false);
@@ -133,6 +142,7 @@ Ask read_chat(const json::object& body, const ModelCard& card) {
   Fields fields(body);
   Ask ask;
   ask.style = Ask::Style::chat;
+  ask.prompt_field = "messages";
   read_model(fields, card, ask);
   fields.require("messages");
   read_sampling(fields, card, ask);

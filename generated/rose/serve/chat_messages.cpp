@@ -108,17 +108,23 @@ json::object read_message(const json::value& value, const std::string& path) {
 // Render the conversation.
 std::string chat_prompt(Fields& fields, const ModelCard& card, const json::array& tools,
                         bool generation_prompt) {
-  if (!card.chat)
-    invalid(
-        "This model has no chat template: it continues texts (/v1/completions), it was not taught "
-        "to answer.",
-        "model", "no_chat_template");
   fields.require("messages");
   constexpr std::size_t most_messages = 4096;
   const json::array& messages = *fields.array("messages", 1, most_messages);
   json::array read;
   for (std::size_t i = 0; i < messages.size(); ++i)
     read.emplace_back(read_message(messages[i], fmt::format("messages[{}]", i)));
+  return render_chat(fields, card, std::move(read), tools, "messages", generation_prompt);
+}
+
+std::string render_chat(Fields& fields, const ModelCard& card, json::array read,
+                        const json::array& tools, const std::string& field,
+                        bool generation_prompt) {
+  if (!card.chat)
+    invalid(
+        "This model has no chat template: it continues texts (/v1/completions), it was not taught "
+        "to answer.",
+        "model", "no_chat_template");
   text::ChatOptions options;
   options.add_generation_prompt = generation_prompt;
   options.bos_token = card.bos_token, options.eos_token = card.eos_token;
@@ -134,7 +140,7 @@ std::string chat_prompt(Fields& fields, const ModelCard& card, const json::array
     return card.chat->render(text::chat_context(read, options));
   } catch (const core::Error& error) {
     invalid(fmt::format("The chat template cannot write this conversation: {}", error.message()),
-            "messages", "template_error");
+            field, "template_error");
   }
 }
 

@@ -81,16 +81,26 @@ void read_bias(Fields& fields, const ModelCard& card, infer::Sampling& s) {
 }
 
 // The numbers of a choice.
+void read_warmth(Fields& fields, infer::Sampling& s) {
+  constexpr double warm = 2.0;
+  s.temperature = static_cast<float>(fields.number("temperature", 1.0, 0.0, warm));
+  s.top_p = static_cast<float>(fields.number("top_p", 1.0, 0.0, 1.0));
+  if (s.top_p == 0.0f) s.top_k = 1, s.top_p = 1.0f;  // no mass at all: the likeliest
+}
+
+void read_place(Fields& fields, Question& question) {
+  question.priority = static_cast<int>(fields.integer("priority", 0, -(1 << 20), 1 << 20));
+  question.salt = fields.text("cache_salt");
+}
+
 void read_sampling(Fields& fields, const ModelCard& card, Ask& ask) {
-  constexpr double warm = 2.0, penalty = 2.0, huge = 1e6;
+  constexpr double penalty = 2.0, huge = 1e6;
   constexpr std::int64_t most_choices = infer::most_choices, most_top_k = 1 << 24;
   infer::Sampling& s = ask.question.sampling;
   const auto f32 = [&](const char* name, double fallback, double least, double most) {
     return static_cast<float>(fields.number(name, fallback, least, most));
   };
-  s.temperature = f32("temperature", 1.0, 0.0, warm);
-  s.top_p = f32("top_p", 1.0, 0.0, 1.0);
-  if (s.top_p == 0.0f) s.top_k = 1, s.top_p = 1.0f;  // no mass at all: the likeliest
+  read_warmth(fields, s);
   s.presence_penalty = f32("presence_penalty", 0.0, -penalty, penalty);
   s.frequency_penalty = f32("frequency_penalty", 0.0, -penalty, penalty);
   ask.n = s.n = static_cast<int>(fields.integer("n", 1, 1, most_choices));
@@ -106,8 +116,7 @@ void read_sampling(Fields& fields, const ModelCard& card, Ask& ask) {
   s.min_tokens = fields.integer("min_tokens", 0, 0);
   s.ignore_eos = fields.flag("ignore_eos", false);
   s.include_stop = fields.flag("include_stop_str_in_output", false);
-  ask.question.priority = static_cast<int>(fields.integer("priority", 0, -(1 << 20), 1 << 20));
-  ask.question.salt = fields.text("cache_salt");
+  read_place(fields, ask.question);
   if (s.n > 1 && s.temperature == 0.0f)
     invalid("Invalid 'n': at temperature 0 all answers would be the same one.", "n",
             "invalid_value");

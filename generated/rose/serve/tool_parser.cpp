@@ -23,6 +23,17 @@ ToolParser::ToolParser(ParserOptions options)
   if (options_.bare) begin_call();
 }
 
+void MessageDelta::add(MessageDelta later) {
+  content += later.content;
+  reasoning += later.reasoning;
+  for (Call& call : later.calls) {
+    if (calls.empty() || calls.back().index != call.index)
+      calls.push_back(std::move(call));
+    else
+      calls.back().arguments += call.arguments;
+  }
+}
+
 MessageDelta ToolParser::push(std::string_view text) {
   MessageDelta out;
   for (const char c : text) step(c, out);

@@ -19,6 +19,7 @@ struct MessageDelta {
   };
   std::vector<Call> calls;
   bool empty() const { return content.empty() && reasoning.empty() && calls.empty(); }
+  void add(MessageDelta later);
 };
 
 struct ParserOptions {
