@@ -462,6 +462,8 @@ set(ROSE_OUTPUTS
   rose/serve/engine_server.h
   rose/serve/fields.cpp
   rose/serve/fields.h
+  rose/serve/gathering.cpp
+  rose/serve/gathering.h
   rose/serve/handover.cpp
   rose/serve/handover.h
   rose/serve/http.h
@@ -491,6 +493,8 @@ set(ROSE_OUTPUTS
   rose/serve/response_form.h
   rose/serve/response_items.cpp
   rose/serve/sampling_fields.cpp
+  rose/serve/scores.cpp
+  rose/serve/scores.h
   rose/serve/spawn.cpp
   rose/serve/spawn.h
   rose/serve/split_backend.cpp
@@ -748,6 +752,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/27-prefill-decode-disaggregation
   5-inference/28-embeddings
   5-inference/29-the-responses-api
+  5-inference/30-scores
   6-agentic-rl/01-curriculum-map
   6-agentic-rl/02-terminology
   6-agentic-rl/03-history
@@ -1473,6 +1478,8 @@ set(ROSE_FILES
   rose/serve/engine_server.h
   rose/serve/fields.cpp
   rose/serve/fields.h
+  rose/serve/gathering.cpp
+  rose/serve/gathering.h
   rose/serve/handover.cpp
   rose/serve/handover.h
   rose/serve/http.h
@@ -1502,6 +1509,8 @@ set(ROSE_FILES
   rose/serve/response_form.h
   rose/serve/response_items.cpp
   rose/serve/sampling_fields.cpp
+  rose/serve/scores.cpp
+  rose/serve/scores.h
   rose/serve/spawn.cpp
   rose/serve/spawn.h
   rose/serve/split_backend.cpp
@@ -1758,6 +1767,7 @@ set(ROSE_FILES
   tests/5-inference/27-prefill-decode-disaggregation_test.cpp
   tests/5-inference/28-embeddings_test.cpp
   tests/5-inference/29-the-responses-api_test.cpp
+  tests/5-inference/30-scores_test.cpp
   tests/6-agentic-rl/01-curriculum-map_test.cpp
   tests/6-agentic-rl/02-terminology_test.cpp
   tests/6-agentic-rl/03-history_test.cpp

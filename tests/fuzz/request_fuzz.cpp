@@ -9,7 +9,9 @@
 #include "rose/core/json.h"
 #include "rose/infer/sampling.h"
 #include "rose/serve/ask.h"
+#include "rose/serve/embeddings.h"
 #include "rose/serve/response_form.h"
+#include "rose/serve/scores.h"
 #include "rose/text/byte_level.h"
 
 namespace {
@@ -27,6 +29,23 @@ const serve::ModelCard& card() {
     return c;
   }();
   return made;
+}
+
+// Questions that are put together: each is one that an engine would take.
+template <class Read>
+void gather(const core::json::object& body, Read ask) {
+  try {
+    const auto asked = ask(body, card());
+    if (asked.questions.empty()) std::abort();
+    for (const serve::Question& question : asked.questions) {
+      infer::validate(question.sampling, card().vocab);
+      if (question.prompt.empty() ||
+          static_cast<std::int64_t>(question.prompt.size()) >= card().positions)
+        std::abort();
+    }
+  } catch (const serve::ApiError& error) {
+    if (error.status < 400 || error.status >= 500 || error.body().empty()) std::abort();
+  }
 }
 
 template <class Read>
@@ -61,5 +80,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   read(value.get_object(), serve::read_completion);
   read(value.get_object(), serve::read_generate);
   read(value.get_object(), serve::read_response);
+  gather(value.get_object(), serve::read_embeddings);
+  gather(value.get_object(), serve::read_scores);
   return 0;
 }

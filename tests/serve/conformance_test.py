@@ -2,6 +2,7 @@
 import concurrent.futures
 import hashlib
 import json
+import math
 import os
 import re
 import time
@@ -196,6 +197,31 @@ class Conformance(unittest.TestCase):
         self.assertEqual((status, cut["count"]), (200, len(cut["tokens"])))
         self.assertEqual(len(cut["token_strs"]), cut["count"])
         self.assertEqual(self.server.post("/detokenize", {"tokens": cut["tokens"]})[1]["prompt"], "naïve 👍")
+
+    def test_scores(self):
+        score = lambda **body: self.client.post("/score", body=body, cast_to=object)
+        texts = ["Once upon a time", "a rose is a rose"]
+        answer = score(prompt=texts)
+        for text, one in zip(texts, answer["data"]):
+            echo = self.client.completions.create(model=NAME, prompt=text, max_tokens=0, logprobs=0, echo=True).choices[0].logprobs
+            self.assertEqual(one["token_logprobs"], echo.token_logprobs[1:])
+            self.assertAlmostEqual(one["logprob"], sum(one["token_logprobs"]), places=9)
+        count = lambda t: self.server.post("/tokenize", {"prompt": t})[1]["count"]
+        self.assertEqual(answer["usage"]["prompt_tokens"], sum(map(count, texts)))
+        ids = lambda t: self.server.post("/tokenize", {"prompt": t})[1]["tokens"]
+        after = score(query="Once upon", items=[" a time", " the"])["data"]
+        self.assertEqual(after[0]["tokens"], ids(" a time"))
+        self.assertEqual(after[0]["token_logprobs"], score(prompt=[ids("Once upon") + ids(" a time")])["data"][0]["token_logprobs"][-len(after[0]["tokens"]):])
+        # of the next token the engine itself tells the likeliest few: labels must have their probabilities
+        top = self.client.completions.create(model=NAME, prompt=ids("Once upon") + ids(" a"), max_tokens=1, logprobs=5).choices[0].logprobs.top_logprobs[0]
+        labels = [ids(t)[0] for t in top]
+        if all(len(ids(t)) == 1 for t in top):
+            told = score(query="Once upon", items=[" a"], label_token_ids=labels)["scores"][0]
+            for p, logprob in zip(told, top.values()):
+                self.assertAlmostEqual(p, math.exp(logprob), delta=1e-5)
+        share = score(query="Once upon", items=[" a", " the"], label_token_ids=[5, 6, 7], apply_softmax=True)["scores"]
+        self.assertEqual([len(s) for s in share], [3, 3])
+        self.assertAlmostEqual(sum(share[1]), 1, places=6)
 
     def test_embeddings(self):
         ask = lambda text, **fields: self.client.embeddings.create(model=NAME, input=text, **fields)

@@ -9,6 +9,7 @@
 
 #include "rose/core/hash.h"
 #include "rose/serve/response_form.h"
+#include "rose/serve/scores.h"
 
 namespace rose::serve {
 
@@ -101,21 +102,15 @@ json::object Api::body_of(const HttpRequest& request) {
 }
 
 // Read a question and put it.
-void Api::ask(const std::shared_ptr<Call>& call, Ask (*read)(const Body&, const ModelCard&)) {
+json::object Api::question_body(const Call& call) const {
   if (draining_) throw no_engine("the server is shutting down");
   if (!backend_.facts()) throw no_engine("it is starting, or starting again");
-  Ask asked = read(body_of(call->request), card_);
-  std::make_shared<Answer>(Kitchen{card_, backend_, metrics_, pool_, options_.stream_interval},
-                           std::move(asked), call->exchange, call->id, call->headers)
-      ->start();
+  return body_of(call.request);
 }
 
-void Api::embed(const std::shared_ptr<Call>& call) {
-  if (draining_) throw no_engine("the server is shutting down");
-  if (!backend_.facts()) throw no_engine("it is starting, or starting again");
-  EmbeddingAsk asked = read_embeddings(body_of(call->request), card_);
-  std::make_shared<Embeddings>(Kitchen{card_, backend_, metrics_, pool_, options_.stream_interval},
-                               std::move(asked), call->exchange, call->headers)
+void Api::ask(const std::shared_ptr<Call>& call, Ask (*read)(const Body&, const ModelCard&)) {
+  Ask asked = read(question_body(*call), card_);
+  std::make_shared<Answer>(kitchen(), std::move(asked), call->exchange, call->id, call->headers)
       ->start();
 }
 
@@ -137,11 +132,17 @@ void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
       else if (path == "/v1/completions")
         ask(call, read_completion);
       else if (path == "/v1/embeddings")
-        embed(call);
+        std::make_shared<Embeddings>(kitchen(), read_embeddings(question_body(*call), card_),
+                                     call->exchange, call->headers)
+            ->start();
       else if (path == "/generate")
         ask(call, read_generate);
       else if (path == "/v1/responses")
         ask(call, read_response);
+      else if (path == "/v1/score")
+        std::make_shared<Scores>(kitchen(), read_scores(question_body(*call), card_),
+                                 call->exchange, call->headers)
+            ->start();
       else if (path == "/tokenize")
         answer(*call, tokenize(body_of(call->request)));
       else if (path == "/detokenize")

@@ -49,7 +49,8 @@ class Api {
   Headers common_headers(const HttpRequest& request, const std::string& id) const;
   void get(Call& call);
   void ask(const std::shared_ptr<Call>& call, Ask (*read)(const Body&, const ModelCard&));
-  void embed(const std::shared_ptr<Call>& call);
+  Kitchen kitchen() { return {card_, backend_, metrics_, pool_, options_.stream_interval}; }
+  json::object question_body(const Call& call) const;  ///< throws where no question is taken
   json::object tokenize(const Body& body) const;
   json::object detokenize(const Body& body) const;
   json::object model_json() const;

@@ -40,9 +40,10 @@ Ask read_completion(const json::object& body, const ModelCard& card);
 Ask read_generate(const json::object& body, const ModelCard& card);
 Ask read_chat(const json::object& body, const ModelCard& card);
 
-/// Prompts in their four forms: text, texts, ids, lists of ids; `most` at most.
+/// Prompts in their four forms: text, texts, ids, lists of ids; `most` at most. Texts that begin have the tokens with which all texts begin.
 std::vector<std::vector<std::int32_t>> read_prompts(Fields& fields, const ModelCard& card,
-                                                    const std::string& field, std::size_t most);
+                                                    const std::string& field, std::size_t most,
+                                                    bool begin = true);
 /// Fields that all of them have. `prompt_field` is what the request calls its prompt.
 void read_sampling(Fields& fields, const ModelCard& card, Ask& ask);
 /// Checks the prompts against the context and gives max_tokens its default.

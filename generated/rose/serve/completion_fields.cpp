@@ -8,10 +8,10 @@ namespace rose::serve {
 namespace {
 
 // Prompts in their four forms.
-std::vector<std::int32_t> encode(std::string_view text, const ModelCard& card) {
+std::vector<std::int32_t> encode(std::string_view text, const ModelCard& card, bool begin) {
   if (text.empty()) return {};
-  const auto prefix = card.tokenizer.prefix();
-  std::vector<std::int32_t> ids(prefix.begin(), prefix.end());
+  std::vector<std::int32_t> ids;
+  if (begin) ids.assign(card.tokenizer.prefix().begin(), card.tokenizer.prefix().end());
   card.tokenizer.encode(text, true, ids);
   return ids;
 }
@@ -33,7 +33,8 @@ std::vector<std::int32_t> read_ids(const json::array& list, const ModelCard& car
 
 std::vector<std::vector<std::int32_t>> prompts_of_list(const json::array& list,
                                                        const ModelCard& card,
-                                                       const std::string& field, std::size_t most) {
+                                                       const std::string& field, std::size_t most,
+                                                       bool begin) {
   std::vector<std::vector<std::int32_t>> prompts;
   if (list.empty())
     invalid(
@@ -48,7 +49,7 @@ std::vector<std::vector<std::int32_t>> prompts_of_list(const json::array& list,
   for (std::size_t i = 0; i < list.size(); ++i) {
     const std::string path = fmt::format("{}[{}]", field, i);
     if (list[i].is_string())
-      prompts.push_back(encode(list[i].get_string(), card));
+      prompts.push_back(encode(list[i].get_string(), card, begin));
     else if (list[i].is_array())
       prompts.push_back(read_ids(list[i].get_array(), card, path));
     else
@@ -61,13 +62,14 @@ std::vector<std::vector<std::int32_t>> prompts_of_list(const json::array& list,
 
 // The whole request.
 std::vector<std::vector<std::int32_t>> read_prompts(Fields& fields, const ModelCard& card,
-                                                    const std::string& field, std::size_t most) {
+                                                    const std::string& field, std::size_t most,
+                                                    bool begin) {
   fields.require(field);
   const json::value& prompt = *fields.find(field);
-  if (prompt.is_string()) return {encode(prompt.get_string(), card)};
+  if (prompt.is_string()) return {encode(prompt.get_string(), card, begin)};
   if (!prompt.is_array())
     wrong_type(field, "a string, an array of strings, or an array of integers", prompt);
-  return prompts_of_list(prompt.get_array(), card, field, most);
+  return prompts_of_list(prompt.get_array(), card, field, most, begin);
 }
 
 Ask read_completion(const json::object& body, const ModelCard& card) {

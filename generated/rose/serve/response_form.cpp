@@ -58,9 +58,9 @@ json::object ResponseForm::response(std::string_view status) const {
 }
 
 // Open and close items.
-void ResponseForm::say(std::string_view type, json::object event, std::string& out) {
+void ResponseForm::say(std::string_view type, const json::object& event, std::string& out) {
   json::object whole{{"type", type}, {"sequence_number", number_++}};
-  for (auto& [name, value] : event) whole[name] = std::move(value);
+  for (const auto& [name, value] : event) whole[name] = value;
   out += fmt::format("event: {}\ndata: {}\n\n", type, json::serialize(whole));
 }
 
@@ -73,7 +73,7 @@ json::object ResponseForm::place(const Item& item) const {
 void ResponseForm::say_part(std::string_view type, const Item& item, std::string& out) {
   json::object event = place(item);
   event["part"] = part(item);
-  say(type, std::move(event), out);
+  say(type, event, out);
 }
 
 void ResponseForm::open(Item item, std::string& out) {
@@ -100,13 +100,12 @@ void ResponseForm::close(const char* status, std::string& out) {
   json::object done = place(item);
   if (item.kind == Kind::call) {
     done["arguments"] = item.text;
-    say("response.function_call_arguments.done", std::move(done), out);
+    say("response.function_call_arguments.done", done, out);
   } else {
     done["text"] = item.text;
     const bool thought = item.kind == Kind::thought;
     if (!thought) done["logprobs"] = logprob_entries(*head_.tokenizer, item.logprobs);
-    say(thought ? "response.reasoning_text.done" : "response.output_text.done", std::move(done),
-        out);
+    say(thought ? "response.reasoning_text.done" : "response.output_text.done", done, out);
     say_part("response.content_part.done", item, out);
   }
   say("response.output_item.done", {{"output_index", items_.size() - 1}, {"item", item_json(item)}},
@@ -128,7 +127,7 @@ void ResponseForm::grow(Kind kind, const std::string& text, std::string& out) {
   say(kind == Kind::thought   ? "response.reasoning_text.delta"
       : kind == Kind::message ? "response.output_text.delta"
                               : "response.function_call_arguments.delta",
-      std::move(event), out);
+      event, out);
 }
 
 std::string ResponseForm::opening() {

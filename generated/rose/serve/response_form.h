@@ -42,7 +42,7 @@ class ResponseForm final : public AnswerForm {
   void open(Item item, std::string& out);
   void close(const char* status, std::string& out);
   void grow(Kind kind, const std::string& text, std::string& out);
-  void say(std::string_view type, json::object event, std::string& out);
+  void say(std::string_view type, const json::object& event, std::string& out);
   void say_part(std::string_view type, const Item& item, std::string& out);
   json::object part(const Item& item) const;
   json::object item_json(const Item& item) const;

@@ -49,6 +49,7 @@
 #include "rose/serve/ask.h"
 #include "rose/serve/embeddings.h"
 #include "rose/serve/fields.h"
+#include "rose/serve/gathering.h"
 #include "rose/serve/metrics.h"
 #include "rose/serve/model_card.h"
 #include "rose/serve/tool_prompt.h"
