@@ -659,6 +659,8 @@ set(ROSE_OUTPUTS
   rose/trainer/rate_schedule.h
   rose/trainer/run.cpp
   rose/trainer/run.h
+  rose/trainer/scaling_law.cpp
+  rose/trainer/scaling_law.h
   rose/trainer/schedule.h
   rose/trainer/spikes.cpp
   rose/trainer/spikes.h
@@ -823,6 +825,7 @@ set(ROSE_BENCHES
   rmsnorm-backward
   rmsnorm-residual
   sampling
+  scaling-fit-cpu
   scan
   server-http-cost
   server-itl-tail
@@ -861,6 +864,7 @@ set(ROSE_LINKS_reduce cuda)
 set(ROSE_LINKS_rmsnorm-backward cuda)
 set(ROSE_LINKS_rmsnorm-residual cuda)
 set(ROSE_LINKS_sampling cuda)
+set(ROSE_LINKS_scaling-fit-cpu torch)
 set(ROSE_LINKS_scan cuda)
 set(ROSE_LINKS_server-http-cost torch)
 set(ROSE_LINKS_server-itl-tail torch)
@@ -957,6 +961,7 @@ set(ROSE_FILES
   bench/rmsnorm-backward.cpp
   bench/rmsnorm-residual.cpp
   bench/sampling.cpp
+  bench/scaling-fit-cpu.cpp
   bench/scan.cpp
   bench/server-http-cost.cpp
   bench/server-itl-tail.cpp
@@ -1675,6 +1680,8 @@ set(ROSE_FILES
   rose/trainer/rate_schedule.h
   rose/trainer/run.cpp
   rose/trainer/run.h
+  rose/trainer/scaling_law.cpp
+  rose/trainer/scaling_law.h
   rose/trainer/schedule.h
   rose/trainer/spikes.cpp
   rose/trainer/spikes.h

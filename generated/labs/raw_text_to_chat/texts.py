@@ -7,6 +7,7 @@ import pathlib
 import re
 import struct
 import subprocess
+import sys
 import tarfile
 import zlib
 
@@ -194,3 +195,8 @@ def write(root, packages, out):
         ("a novel, held out", talks[1][0][0]), ("neither", "Do you like dancing?")])
     sizes["conversations"] = len(mixed)
     return sizes
+
+
+if __name__ == "__main__":  # texts.py PACKAGES OUT: the texts alone
+    here = pathlib.Path(__file__).resolve()
+    write(here.parent.parent.parent.parent, *map(pathlib.Path, sys.argv[1:3]))
