@@ -262,7 +262,7 @@
   kinds.pool = (panel, state, say) => {
     const body = make('tbody'), sum = make('p', { class: 'sum' }), map = make('div', { class: 'pages map', role: 'img' });
     const most = 512;
-    const show = ({ engines, page_size: size, running, waiting }) => {
+    const show = ({ engines, page_size: size }) => {
       const rows = [], maps = [];
       let used = 0, total = 0, number = 0;
       for (const engine of engines) {
@@ -291,13 +291,14 @@
       if (!rows.length) body.append(make('tr', {}, make('td', { colspan: '5' }, 'Nobody is being answered.')));
       map.replaceChildren(...maps);
       map.setAttribute('aria-label', `${used} of ${total} pages hold keys and values`);
-      sum.textContent = `${running} running, ${waiting} waiting; ${used} of ${total} pages of ${size} tokens hold something` + (engines.length > 1 ? `, in ${engines.length} engines.` : '.');
+      const running = engines.flatMap((engine) => engine.sequences).filter((one) => one.state === 'running').length;
+      sum.textContent = `${running} running, ${number - running} waiting; ${used} of ${total} pages of ${size} tokens hold something` + (engines.length > 1 ? `, in ${engines.length} engines.` : '.');
     };
     const recorded = () => {
       show(state.state);
       say('recorded', `${state.model}, on ${state.recorded}, while it answered four questions. Watch the engine, if one serves this page.`);
     };
-    let timer = 0;
+    let timer = 0, visible = true;
     const stop = (words) => {
       clearTimeout(timer);
       timer = 0;
@@ -306,6 +307,10 @@
       if (words) { recorded(); say('recorded', words); }
     };
     const tick = async () => {
+      if (!visible || document.hidden) {  // nobody sees it: nothing is asked
+        timer = setTimeout(tick, 250);
+        return;
+      }
       try {
         const answer = await fetch('/debug/state');
         if (!answer.ok) throw Object.assign(new Error((await answer.json().catch(() => ({}))).error?.message || `status ${answer.status}`), { status: answer.status });
@@ -313,7 +318,7 @@
         if (!timer) return;
         show(now);
         say('live', now.engines.length ? `${now.runner}: ${now.steps} steps since it started.` : 'The engine is starting.');
-        timer = setTimeout(tick, document.hidden ? 2000 : 250);
+        timer = setTimeout(tick, 250);
       } catch (error) {
         if (timer) stop(why(error));
       }
@@ -327,9 +332,11 @@
     const ask = button('Ask four questions', {
       onclick: async () => {
         if (!timer) start();
-        const long = 'You are the gardener of an old rose garden. You answer visitors in two or three sentences, and you are never short of a story about the flowers. ';
+        const long = 'You are the gardener of an old rose garden behind a library. You answer visitors in two or three sentences, kindly and exactly, and you are never short of a story about the flowers, the wall, the bees, or the people who have planted something here in the last two hundred years. You do not give away what is behind the green door. ';
+        const visit = (words, tokens) => post('/v1/chat/completions', { messages: [{ role: 'system', content: long }, { role: 'user', content: words }], max_tokens: tokens, ignore_eos: true });  // the words are not shown
         const questions = ['Which rose is the oldest?', 'When do you cut them?', 'What do roses fear?', 'Why is the wall so high?'];
-        await Promise.allSettled(questions.map((words) => post('/v1/chat/completions', { messages: [{ role: 'system', content: long }, { role: 'user', content: words }], max_tokens: 120 })));
+        await Promise.allSettled([visit('Good morning.', 1)]);  // who comes first reads the beginning for all
+        await Promise.allSettled(questions.map((words) => visit(words, 160)));
       },
     });
     panel.append(make('div', { class: 'actions' }, watch, ask), sum,
@@ -337,8 +344,7 @@
         make('table', { class: 'batch' }, make('thead', {}, make('tr', {}, ...['request', 'it', 'prompt + answer', 'found', 'pages'].map((name) => make('th', { scope: 'col' }, name)))), body)),
       map, make('p', { class: 'legend' }, ...[['shared', 'shared'], ['of0', 'of one request'], ['cached', 'known, nobody’s'], ['in_flight', 'in flight'], ['free', 'free']].flatMap(([kind, name]) => [make('i', { class: kind }), `${name} `])));
     recorded();
-    const seen = new IntersectionObserver(([entry]) => { if (!entry.isIntersecting && timer) stop(); });
-    seen.observe(panel);
+    new IntersectionObserver((entries) => { visible = entries.at(-1).isIntersecting; }).observe(panel);
     document.addEventListener('rose-asks', () => { if (!timer) start(); });
   };
 
@@ -365,7 +371,7 @@
       if (!live) log.replaceChildren();
       messages.push({ role: 'user', content: text });
       turn('user', text);
-      input.value = '';
+      input.value = sum.textContent = '';
       const words = turn('assistant', ''), start = performance.now();
       let first = 0, used = null, reason = '', said = '';
       running = new AbortController();
