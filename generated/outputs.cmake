@@ -57,6 +57,7 @@ set(ROSE_OUTPUTS
   rose/app/engine_commands.h
   rose/app/engine_compare.cpp
   rose/app/engine_eval.cpp
+  rose/app/engine_export.cpp
   rose/app/engine_generate.cpp
   rose/app/engine_options.cpp
   rose/app/engine_options.h
@@ -196,6 +197,8 @@ set(ROSE_OUTPUTS
   rose/kernels/device.cpp
   rose/kernels/device.cu
   rose/kernels/device.h
+  rose/kernels/dropout.cpp
+  rose/kernels/dropout.h
   rose/kernels/dtype.cpp
   rose/kernels/dtype.h
   rose/kernels/elementary.h
@@ -236,6 +239,9 @@ set(ROSE_OUTPUTS
   rose/kernels/gpu/cross_entropy.cu
   rose/kernels/gpu/cross_entropy.h
   rose/kernels/gpu/cuda.cuh
+  rose/kernels/gpu/dropout.cpp
+  rose/kernels/gpu/dropout.cu
+  rose/kernels/gpu/dropout.h
   rose/kernels/gpu/elementwise.cpp
   rose/kernels/gpu/elementwise.cu
   rose/kernels/gpu/elementwise.h
@@ -376,6 +382,7 @@ set(ROSE_OUTPUTS
   rose/model/adapter.cpp
   rose/model/adapter.h
   rose/model/adapter_backward.h
+  rose/model/adapter_dropout.h
   rose/model/adapter_files.cpp
   rose/model/backward.cpp
   rose/model/backward.h
@@ -419,10 +426,14 @@ set(ROSE_OUTPUTS
   rose/model/gpu_parameters.h
   rose/model/gpu_saved.cpp
   rose/model/gpu_saved.h
+  rose/model/gpu_trained_adapter.cpp
+  rose/model/gpu_trained_adapter.h
   rose/model/gpu_weights.cpp
   rose/model/gpu_weights.h
   rose/model/kv_cache.cpp
   rose/model/kv_cache.h
+  rose/model/merge_adapter.cpp
+  rose/model/merge_adapter.h
   rose/model/packed_weights.cpp
   rose/model/packed_weights.h
   rose/model/program.h
@@ -629,6 +640,8 @@ set(ROSE_OUTPUTS
   rose/trainer/fresh_shape.h
   rose/trainer/gpu_compute.cpp
   rose/trainer/gpu_compute.h
+  rose/trainer/gpu_lora_compute.cpp
+  rose/trainer/gpu_lora_compute.h
   rose/trainer/gradcheck.h
   rose/trainer/loop.cpp
   rose/trainer/loop.h
@@ -877,7 +890,7 @@ set(ROSE_LINKS_train-gpt2-124m torch cuda)
 set(ROSE_LINKS_train-qwen3-0.6b torch cuda)
 set(ROSE_LINKS_transpose cuda)
 set(ROSE_LINKS_lion-step torch)
-set(ROSE_LINKS_lora-size torch)
+set(ROSE_LINKS_lora-size torch cuda)
 set(ROSE_LINKS_narrow-place cuda)
 set(ROSE_LINKS_preference-length torch)
 set(ROSE_LINKS_prefix-radix torch)
@@ -895,7 +908,7 @@ set(ROSE_LINKS_2-training/06-checkpoints-and-exact-resume torch)
 set(ROSE_LINKS_2-training/07-activation-memory torch cuda)
 set(ROSE_LINKS_2-training/08-fused-layers cuda)
 set(ROSE_LINKS_2-training/09-evaluating-a-language-model torch)
-set(ROSE_LINKS_2-training/11-supervised-fine-tuning torch)
+set(ROSE_LINKS_2-training/11-supervised-fine-tuning torch cuda)
 set(ROSE_LINKS_2-training/12-preference-optimisation torch)
 set(ROSE_LINKS_2-training/14-a-run-and-its-record torch)
 set(ROSE_LINKS_2-training/15-a-training-step-on-a-gpu torch cuda)
@@ -1078,6 +1091,7 @@ set(ROSE_FILES
   rose/app/engine_commands.h
   rose/app/engine_compare.cpp
   rose/app/engine_eval.cpp
+  rose/app/engine_export.cpp
   rose/app/engine_generate.cpp
   rose/app/engine_options.cpp
   rose/app/engine_options.h
@@ -1217,6 +1231,8 @@ set(ROSE_FILES
   rose/kernels/device.cpp
   rose/kernels/device.cu
   rose/kernels/device.h
+  rose/kernels/dropout.cpp
+  rose/kernels/dropout.h
   rose/kernels/dtype.cpp
   rose/kernels/dtype.h
   rose/kernels/elementary.h
@@ -1257,6 +1273,9 @@ set(ROSE_FILES
   rose/kernels/gpu/cross_entropy.cu
   rose/kernels/gpu/cross_entropy.h
   rose/kernels/gpu/cuda.cuh
+  rose/kernels/gpu/dropout.cpp
+  rose/kernels/gpu/dropout.cu
+  rose/kernels/gpu/dropout.h
   rose/kernels/gpu/elementwise.cpp
   rose/kernels/gpu/elementwise.cu
   rose/kernels/gpu/elementwise.h
@@ -1397,6 +1416,7 @@ set(ROSE_FILES
   rose/model/adapter.cpp
   rose/model/adapter.h
   rose/model/adapter_backward.h
+  rose/model/adapter_dropout.h
   rose/model/adapter_files.cpp
   rose/model/backward.cpp
   rose/model/backward.h
@@ -1440,10 +1460,14 @@ set(ROSE_FILES
   rose/model/gpu_parameters.h
   rose/model/gpu_saved.cpp
   rose/model/gpu_saved.h
+  rose/model/gpu_trained_adapter.cpp
+  rose/model/gpu_trained_adapter.h
   rose/model/gpu_weights.cpp
   rose/model/gpu_weights.h
   rose/model/kv_cache.cpp
   rose/model/kv_cache.h
+  rose/model/merge_adapter.cpp
+  rose/model/merge_adapter.h
   rose/model/packed_weights.cpp
   rose/model/packed_weights.h
   rose/model/program.h
@@ -1650,6 +1674,8 @@ set(ROSE_FILES
   rose/trainer/fresh_shape.h
   rose/trainer/gpu_compute.cpp
   rose/trainer/gpu_compute.h
+  rose/trainer/gpu_lora_compute.cpp
+  rose/trainer/gpu_lora_compute.h
   rose/trainer/gradcheck.h
   rose/trainer/loop.cpp
   rose/trainer/loop.h

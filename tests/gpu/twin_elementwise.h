@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "rose/kernels/gpu/dropout.h"
 #include "rose/kernels/gpu/elementwise.h"
 #include "twins.h"
 
@@ -167,6 +168,22 @@ inline void twin_cast_stochastic(Fuzz& fuzz) {
   for (const bf16 value : twin) expected.push_back(to_float(value));
   expect_same_bits(y.matrix.values(), expected, "stochastic cast of (" + fuzz.drawn() + ")");
   y.matrix.expect_guards("stochastic cast");
+}
+
+inline void twin_dropout(Fuzz& fuzz) {
+  Elements e(fuzz);
+  const Dropout how{.rate = fuzz.coin() ? 0.9f * fuzz.uniform() : 0.0f,
+                    .scale = 0.25f + fuzz.uniform(),
+                    .seed = fuzz.below(1000) * 0x100000001ull,
+                    .stream = fuzz.below(1 << 30) * 0x10001ull};
+  const Input x = e.input();
+  const Output y = e.output();
+  dropout(x.view(), how, y.view(), {});
+  std::vector<float> expected(x.values().size());
+  dropout(x.values(), how, 0, expected, core::default_pool());
+  for (float& value : expected) value = rounded(value, e.dtype);
+  expect_same_bits(y.matrix.values(), expected, "dropout of (" + fuzz.drawn() + ")");
+  y.matrix.expect_guards("dropout");
 }
 
 }  // namespace rose::kernels::gpu

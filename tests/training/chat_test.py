@@ -3,9 +3,12 @@ mistakes that a person makes with conversations."""
 import json
 import os
 import pathlib
+import random
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROSE = os.path.join(os.environ["ROSE_BIN"], "rose")
@@ -36,6 +39,12 @@ TALK = [("What is red?", "A colour."), ("What is seven?", "A number."), ("Who ar
 
 def rose(*arguments):
     return subprocess.run([ROSE, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+def random_of(test):
+    seed = int(os.environ.get("ROSE_TEST_SEED", time.time_ns() % 2**32))
+    test.addCleanup(lambda: print(f"{test.id()}: ROSE_TEST_SEED={seed}", file=sys.stderr))
+    return random.Random(seed)
 
 
 def write(file, talk):
@@ -91,13 +100,37 @@ class Chat(unittest.TestCase):
         text = tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False, add_generation_prompt=True)
         self.assertEqual(text, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
 
+    def test_killed_at_any_moment(self):
+        # Killed three times, each at a random step, and gone on with: the bytes of the run that nobody touched.
+        out, moments = self.folder / "killed", random_of(self)
+        arguments = ["train", "--config", self.config, "--out", out, "--every.checkpoint", "10", "--every.keep", "2"]
+        for _ in range(3):
+            stop = moments.randrange(12, 140)
+            running = subprocess.Popen([ROSE, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            while running.poll() is None and self.steps(out) < stop:
+                time.sleep(0.002)
+            running.kill()
+            self.assertIn(running.wait(), (0, -signal.SIGKILL), running.stderr.read().decode())
+            running.stderr.close()
+            if (out / "checkpoints").exists() and list((out / "checkpoints").glob("step-*")):
+                arguments = ["train", "--resume", out]
+        done = rose(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            self.assertEqual((out / "checkpoints/step-00000150" / name).read_bytes(), (self.chatty / name).read_bytes(), name)
+
+    def steps(self, out):
+        file = out / "metrics.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return max((json.loads(line).get("step", 0) for line in lines[-3:] if line.endswith("}")), default=0)
+
     def test_an_adapter(self):
         # Other answers to the same questions, learnt by an adapter of the model that gives the first ones.
         out = self.folder / "adapter"
         other_talk = [(q, TALK[i - 2][1]) for i, (q, _) in enumerate(TALK)]
         write(self.folder / "other.jsonl", other_talk)
         settings = ("--model.from", self.chatty, "--chat.template", "", "--data.chat", self.folder / "other.jsonl",
-                    "--lora.rank", "8", "--optimizer.rate", "1e-2", "--every.sample", "150", "--every.keep", "5",
+                    "--lora.rank", "8", "--lora.dropout", "0.05", "--optimizer.rate", "1e-2", "--every.sample", "150", "--every.keep", "5",
                     "--sample.prompt", "Who are you?", "--sample.temperature", "0")
         before = (self.chatty / "model.safetensors").read_bytes()
         done = rose("train", "--config", self.config, "--out", out, *settings)
@@ -125,6 +158,25 @@ class Chat(unittest.TestCase):
         from transformers import AutoModelForCausalLM
         model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(self.chatty), checkpoint)
         self.assertEqual(model.peft_config["default"].r, 8)
+        # Exported, it is one model for everybody: ours from a folder and from a GGUF file, theirs with the logits of PEFT.
+        merged = self.folder / "merged"
+        for target in (merged, self.folder / "merged.gguf"):
+            exported = rose("export", "--model", self.chatty, "--adapter", checkpoint, "--out", target)
+            self.assertEqual(exported.returncode, 0, exported.stderr)
+            self.answers(other_talk, "--model", target)
+        import torch
+        ids = torch.tensor([[(i * 37 + 5) % 300 for i in range(40)]])
+        with torch.no_grad():
+            beside = model(ids).logits
+            alone = AutoModelForCausalLM.from_pretrained(merged)(ids).logits
+            before = AutoModelForCausalLM.from_pretrained(self.chatty)(ids).logits
+        self.assertLess((beside - alone).abs().max(), 1e-4 * beside.abs().max())
+        self.assertGreater((beside - before).abs().max(), 0.1)
+        exported = rose("export", "--model", self.chatty, "--adapter", checkpoint, "--out", merged)
+        self.assertIn("the target exists already", exported.stderr)
+        exported = rose("export", "--model", self.chatty, "--adapter", self.chatty, "--out", self.folder / "none")
+        self.assertNotEqual(exported.returncode, 0)
+        self.assertFalse((self.folder / "none").exists())
         # It belongs to this model and to no other.
         other = rose("chat", "--adapter", checkpoint, "Hi")
         self.assertNotEqual(other.returncode, 0)
@@ -199,6 +251,7 @@ class Chat(unittest.TestCase):
             (lines[1], ("--chat.template", ""), "no chat template"),
             (lines[1], ("--chat.template", "chatlm"), "there is no such chat template"),
             (lines[1], ("--lora.rank", "4", "--lora.targets", "w"), '"w" is no matrix of a block'),
+            (lines[1], ("--lora.rank", "4", "--lora.dropout", "1"), "below 1"),
             (lines[1], ("--data.chat", ""), "sft needs conversations"),
             (lines[1], ("--task", "stf"), "pretrain"),
         ):

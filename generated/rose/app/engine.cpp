@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   rose::app::add_train(app);
   rose::app::add_compare(app);
   rose::app::add_serve_engine(app);
+  rose::app::add_export(app);
   rose::app::add_eval(app);
   return rose::app::run(app, argc, argv);
 }

@@ -85,6 +85,18 @@ fs::path find_model(const std::string& name) {
                           : fmt::format("known here: {}", fmt::join(names, ", ")));
 }
 
+kernels::DType dtype_named(std::string_view name) {
+  using kernels::DType;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q5_1,
+                            DType::q5_0, DType::q4_1, DType::q4_0}) {
+    if (kernels::info(dtype).name == name) return dtype;
+  }
+  throw core::Error(core::Code::invalid_argument,
+                    fmt::format("'{}' is no type that weights can be written in", name))
+      .in("--type")
+      .hint("f32, f16, bf16; for GGUF also q8_0, q5_1, q5_0, q4_1, q4_0");
+}
+
 // Load the tokenizer that came with the weights.
 text::Tokenizer load_tokenizer(const model::Checkpoint& checkpoint) {
   if (!checkpoint.vocab && !checkpoint.tokenizer_json) {

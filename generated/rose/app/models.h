@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "rose/kernels/dtype.h"
 #include "rose/model/files/checkpoint.h"
 #include "rose/text/tokenizer.h"
 
@@ -29,5 +31,8 @@ std::filesystem::path find_model(const std::string& name);
 
 /// The tokenizer that came with the checkpoint; its vocabulary must fit the model's. Throws core::Error otherwise.
 text::Tokenizer load_tokenizer(const model::Checkpoint& checkpoint);
+
+/// The type of weights with this name: "bf16", "q4_0". Throws core::Error that lists what can be written.
+kernels::DType dtype_named(std::string_view name);
 
 }  // namespace rose::app

@@ -25,6 +25,7 @@ constexpr std::array engine_commands = {
     EngineCommand{"chat", "Talk with a model"},
     EngineCommand{"train", "Train a model"},
     EngineCommand{"compare", "Measure what a quantised model loses, on a text"},
+    EngineCommand{"export", "Write a model and its adapter as one model"},
     EngineCommand{"eval", "Measure a model on texts and tasks"},
 };
 

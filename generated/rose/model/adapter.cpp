@@ -94,6 +94,16 @@ std::uint64_t hash(const Adapter& adapter) {
 }
 
 // Add the change to copies of the weights.
+void add_change(std::span<float> w, std::int64_t in, const LowRank& pair, const Adapter& adapter) {
+  const auto rank = static_cast<std::size_t>(adapter.rank), width = static_cast<std::size_t>(in);
+  for (std::size_t at = 0; at < w.size(); ++at) {
+    double change = 0;
+    for (std::size_t r = 0; r < rank; ++r)
+      change += double{pair.b[at / width * rank + r]} * double{pair.a[r * width + at % width]};
+    w[at] += static_cast<float>(double{adapter.scale} * change);
+  }
+}
+
 std::shared_ptr<WeightSet> merged(const WeightSet& weights, const Adapter& adapter) {
   check_adapter(weights.config(), adapter);
   auto out = random_weights(weights.config(), 0);
@@ -103,21 +113,13 @@ std::shared_ptr<WeightSet> merged(const WeightSet& weights, const Adapter& adapt
     for (std::int64_t r = 0; r < from.rows; ++r)
       kernels::dequantize_row(from.dtype, from.row(r), to.data() + r * from.cols, from.cols);
   }
-  const auto rank = static_cast<std::size_t>(adapter.rank);
   for (std::size_t layer = 0; layer < adapter.layers.size(); ++layer) {
     for (std::size_t i = 0; i < linears; ++i) {
       const LowRank& pair = adapter.layers[layer][i];
       if (pair.a.empty()) continue;
       const LinearSize size = linear_size(weights.config(), static_cast<Linear>(i));
-      const auto in = static_cast<std::size_t>(size.in);
-      const std::span<float> w =
-          out->parameter(fmt::format("layers.{}.{}.weight", layer, size.name)).f32();
-      for (std::size_t at = 0; at < w.size(); ++at) {
-        double change = 0;
-        for (std::size_t r = 0; r < rank; ++r)
-          change += double{pair.b[at / in * rank + r]} * double{pair.a[r * in + at % in]};
-        w[at] += static_cast<float>(double{adapter.scale} * change);
-      }
+      const std::string name = fmt::format("layers.{}.{}.weight", layer, size.name);
+      add_change(out->parameter(name).f32(), size.in, pair, adapter);
     }
   }
   return out;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -57,6 +58,9 @@ Adapter fresh_adapter(const Config& config, const AdapterOptions& options, std::
 void check_adapter(const Config& config, const Adapter& adapter);
 /// Of rank, scale and all numbers: equal adapters have equal hashes.
 std::uint64_t hash(const Adapter& adapter);
+
+/// w += scale B A, for a matrix whose rows have `in` elements: sums in double precision, one rounding.
+void add_change(std::span<float> w, std::int64_t in, const LowRank& pair, const Adapter& adapter);
 
 /// The weights with the adapter's change added, all in fp32.
 std::shared_ptr<WeightSet> merged(const WeightSet& weights, const Adapter& adapter);

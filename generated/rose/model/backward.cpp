@@ -14,8 +14,10 @@
 #include "rose/kernels/norm_backward.h"
 #include "rose/kernels/rope.h"
 
+#include "rose/kernels/dropout.h"
 #include "rose/kernels/linear.h"
 #include "rose/model/adapter_backward.h"
+#include "rose/model/adapter_dropout.h"
 #include "rose/model/weights.h"
 
 namespace rose::model {
@@ -102,6 +104,7 @@ struct Pass {
   Adapter* changes = nullptr;
   const LayerWeights* layer = nullptr;
   std::size_t index = 0;
+  const kernels::Dropout* dropout = nullptr;  ///< of the pass; null: none
 
   void linear(std::span<const float> x, const kernels::MatrixView& w, std::span<const float> dy,
               std::span<float> dx, Into into, std::span<float> dw, std::span<float> db) const {
@@ -112,7 +115,7 @@ struct Pass {
   }
 
   // Add what the pair of a matrix gets, and what it gives back.
-  void through_pair(std::span<const float> x, const kernels::MatrixView& w,
+  void through_pair(std::span<const float> input, const kernels::MatrixView& w,
                     std::span<const float> dy, std::span<float> dx) const {
     const std::array<const kernels::MatrixView*, linears> views{
         &layer->q, &layer->k, &layer->v, &layer->o, &layer->gate, &layer->up, &layer->down};
@@ -122,14 +125,28 @@ struct Pass {
     const kernels::MatrixView a{pair.a.data(), kernels::DType::f32, adapter->rank, w.cols},
         b{pair.b.data(), kernels::DType::f32, w.rows, adapter->rank};
     LowRank& to = changes->layers[index][which];
-    std::vector<float> h(static_cast<std::size_t>(tokens * adapter->rank)), d_h(h.size());
+    std::vector<float> h(static_cast<std::size_t>(tokens * adapter->rank)), d_h(h.size()), thinned;
+    std::span<const float> x = input;
+    kernels::Dropout how;
+    if (dropout != nullptr) {
+      how = dropout_of(*dropout, index, static_cast<Linear>(which));
+      thinned.resize(input.size());
+      kernels::dropout(input, how, 0, thinned, work.pool());
+      x = thinned;
+    }
     kernels::linear(x, tokens, a, nullptr, h, work.pool());
     for (float& value : h) value *= adapter->scale;
     kernels::linear_backward_weight(h, dy, tokens, to.b, {}, work.pool(), work.scratch);
     kernels::linear_backward_input(dy, tokens, b, d_h, Into::overwrite, work.pool(), work.scratch);
     for (float& value : d_h) value *= adapter->scale;
     kernels::linear_backward_weight(x, d_h, tokens, to.a, {}, work.pool(), work.scratch);
-    kernels::linear_backward_input(d_h, tokens, a, dx, Into::add, work.pool(), work.scratch);
+    if (dropout == nullptr)
+      return kernels::linear_backward_input(d_h, tokens, a, dx, Into::add, work.pool(),
+                                            work.scratch);
+    kernels::linear_backward_input(d_h, tokens, a, thinned, Into::overwrite, work.pool(),
+                                   work.scratch);
+    kernels::dropout(thinned, how, 0, thinned, work.pool());
+    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] += thinned[i];
   }
 
   void norm(std::span<const float> x, const float* weight, std::span<const float> mean,
@@ -254,8 +271,9 @@ void backward(const WeightSet& weights, const Adapter& adapter, const Batch& bat
   check_adapter(weights.config(), adapter);
   check_adapter(weights.config(), changes);
   const auto tokens = static_cast<std::int64_t>(batch.ids.size());
-  go_back({weights.config(), tokens, workspace, &adapter, &changes}, weights, batch, saved,
-          d_hidden, gradients);
+  Pass pass{weights.config(), tokens, workspace, &adapter, &changes};
+  pass.dropout = batch.adapter_dropout;
+  go_back(pass, weights, batch, saved, d_hidden, gradients);
 }
 
 Adapter zeros_like(const Adapter& adapter) {

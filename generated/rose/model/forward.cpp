@@ -11,11 +11,13 @@
 #include "rose/core/error.h"
 #include "rose/kernels/activation.h"
 #include "rose/kernels/attention.h"
+#include "rose/kernels/dropout.h"
 #include "rose/kernels/embedding.h"
 #include "rose/kernels/linear.h"
 #include "rose/kernels/norm.h"
 #include "rose/kernels/rope.h"
 #include "rose/model/adapter.h"
+#include "rose/model/adapter_dropout.h"
 #include "rose/model/program.h"
 
 namespace rose::model {
@@ -413,12 +415,22 @@ class AdaptedCpuOperations : public CpuOperations {
                              std::int64_t cols) {
         return kernels::MatrixView{values.data(), kernels::DType::f32, rows, cols};
       };
-      kernels::linear(x.subspan(count(begin * size.in), count(n * size.in)), n,
-                      matrix(pair.a, rank, size.in), nullptr, low, pool_);
+      const std::span<const float> from =
+          thinned(which, x.subspan(count(begin * size.in), count(n * size.in)), begin * size.in);
+      kernels::linear(from, n, matrix(pair.a, rank, size.in), nullptr, low, pool_);
       kernels::linear(low, n, matrix(pair.b, size.out, rank), nullptr, change, pool_);
       const std::span<float> to = y.subspan(count(begin * size.out), count(n * size.out));
       for (std::size_t i = 0; i < to.size(); ++i) to[i] += adapter->scale * change[i];
     }
+  }
+
+  std::span<const float> thinned(Linear which, std::span<const float> x, std::int64_t first) {
+    if (batch_.adapter_dropout == nullptr) return x;
+    ws_.thinned.resize(x.size());
+    const auto layer = static_cast<std::size_t>(layer_index_);
+    kernels::dropout(x, dropout_of(*batch_.adapter_dropout, layer, which),
+                     static_cast<std::uint64_t>(first), ws_.thinned, pool_);
+    return ws_.thinned;
   }
 };
 

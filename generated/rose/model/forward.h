@@ -12,6 +12,10 @@
 #include "rose/kernels/kv_view.h"
 #include "rose/model/weights.h"
 
+namespace rose::kernels {
+struct Dropout;  // rose/kernels/dropout.h
+}
+
 namespace rose::model {
 
 struct Adapter;  // rose/model/adapter.h
@@ -23,6 +27,8 @@ struct Batch {
   std::span<const std::int32_t> row_offsets;  ///< [S + 1], from 0 to T, ascending
   std::span<const Adapter* const>
       adapters{};  ///< [S], null entries: the model as it is; empty: all
+  const kernels::Dropout* adapter_dropout =
+      nullptr;  ///< of a training pass: what is left out before the adapters; null: nothing
 };
 
 /// What one block's backward pass needs. T tokens, C hidden, H query heads, G key-value heads, D head dim, F ffn.
@@ -78,7 +84,7 @@ class Workspace {
 
   std::span<float> x, normed, q, k, v, attn_out, projected, gate, up;  // sized by reserve
   std::span<float> rope_cos, rope_sin;
-  std::vector<float> adapted;  ///< grows when a batch has adapters
+  std::vector<float> adapted, thinned;  ///< grow when a batch has adapters
   std::function<void(int layer)>
       on_keys;  ///< called when a layer's keys and values are in the cache
   std::span<const float> inv_freq() const { return inv_freq_; }

@@ -70,7 +70,7 @@ class TrainingOperations {
   }
 
   void project_in() {
-    multiply(keep_->normed, layer_->qkv, layer_->qkv_bias, now(keep_->qkv));
+    multiply(BlockProduct::qkv, keep_->normed, layer_->qkv, layer_->qkv_bias, now(keep_->qkv));
     t_.mark("product");
   }
 
@@ -102,7 +102,7 @@ class TrainingOperations {
   }
 
   void project_out() {
-    multiply(keep_->attended, layer_->o, layer_->o_bias, change());
+    multiply(BlockProduct::o, keep_->attended, layer_->o, layer_->o_bias, change());
     t_.mark("product");
   }
 
@@ -112,13 +112,13 @@ class TrainingOperations {
   }
 
   void widen() {
-    multiply(keep_->ffn_normed, layer_->up, layer_->up_bias, now(keep_->up));
+    multiply(BlockProduct::up, keep_->ffn_normed, layer_->up, layer_->up_bias, now(keep_->up));
     t_.mark("product");
     activate();
   }
 
   void narrow() {
-    multiply(keep_->activated, layer_->down, layer_->down_bias, change());
+    multiply(BlockProduct::down, keep_->activated, layer_->down, layer_->down_bias, change());
     t_.mark("product");
   }
 
@@ -151,7 +151,7 @@ class TrainingOperations {
            keep_->ffn_mean, keep_->ffn_inv);
       activate();
     }
-    multiply_back(dx, act, layer_->down, slope_->down, slope_->down_bias, act);
+    multiply_back(BlockProduct::down, dx, act, layer_->down, slope_->down, slope_->down_bias, act);
     Matrix up_bias = slope_->up_bias;
     if (c_.family == Family::gpt2 && up_bias.data != nullptr) {
       kernels::gpu::gelu_bias_backward(up, act, up, gelu(), floats(up_bias),
@@ -165,7 +165,7 @@ class TrainingOperations {
     }
     t_.mark("activation back");
     const Matrix normed = now(keep_->ffn_normed);
-    multiply_back(up, normed, layer_->up, slope_->up, up_bias, normed);
+    multiply_back(BlockProduct::up, up, normed, layer_->up, slope_->up, up_bias, normed);
     norm_back(keep_->middle, layer_->ffn_norm, keep_->ffn_mean, keep_->ffn_inv, normed, true,
               slope_->ffn_norm, slope_->ffn_norm_bias);
   }
@@ -173,7 +173,8 @@ class TrainingOperations {
   void attention_back() {
     const Matrix dx = now(saved_.d_stream), d = now(saved_.d_qkv);
     if (c_.qk_norm && saved_.shape().recompute == Recompute::selective) place_keys();
-    multiply_back(dx, now(keep_->attended), layer_->o, slope_->o, slope_->o_bias, d_attended());
+    multiply_back(BlockProduct::o, dx, now(keep_->attended), layer_->o, slope_->o, slope_->o_bias,
+                  d_attended());
     const Matrix dq = heads_of(d, 0, c_.heads), dk = heads_of(d, c_.heads, c_.kv_heads),
                  dv = heads_of(d, c_.heads + c_.kv_heads, c_.kv_heads);
     kernels::gpu::attention_backward(t_.back_plan_,
@@ -183,7 +184,7 @@ class TrainingOperations {
     turn_back(dq, dk, heads_of(d, 0, c_.heads + c_.kv_heads));
     t_.mark("turn back");
     const Matrix normed = now(keep_->normed);
-    multiply_back(d, normed, layer_->qkv, slope_->qkv, slope_->qkv_bias, normed);
+    multiply_back(BlockProduct::qkv, d, normed, layer_->qkv, slope_->qkv, slope_->qkv_bias, normed);
     norm_back(keep_->input, layer_->attn_norm, keep_->mean, keep_->inv, normed, true,
               slope_->attn_norm, slope_->attn_norm_bias);
   }
@@ -252,7 +253,7 @@ class TrainingOperations {
     t_.mark("norm");
   }
 
-  void multiply(const Matrix& from, const Matrix& weight, const Matrix& bias,
+  void multiply(BlockProduct which, const Matrix& from, const Matrix& weight, const Matrix& bias,
                 const Matrix& to) const {
     const LinearShape shape{.m = t_.tokens_,
                             .n = weight.rows,
@@ -263,6 +264,7 @@ class TrainingOperations {
     kernels::gpu::linear(t_.plans_(shape),
                          {.x = now(from), .w = weight, .bias = bias.data, .y = to},
                          t_.scratch_.workspace(), s_);
+    if (t_.beside_ != nullptr) t_.beside_->forward(index_, which, now(from), to, s_);
   }
 
   kernels::Gelu gelu() const {
@@ -310,12 +312,15 @@ class TrainingOperations {
                                          dk, dk, floats(slope_->k_norm), room, s_);
   }
   /// dw += dy^T x, db += the columns of dy, dx = dy w; dx may be x.
-  void multiply_back(const Matrix& dy, const Matrix& x, const Matrix& w, const Matrix& dw,
-                     const Matrix& db, const Matrix& dx) const {
+  void multiply_back(BlockProduct which, const Matrix& dy, const Matrix& x, const Matrix& w,
+                     const Matrix& dw, const Matrix& db, const Matrix& dx) const {
     kernels::gpu::BackwardShape shape{
         .product = BackwardProduct::weight, .m = dy.rows, .n = w.rows, .k = w.cols, .in = dtype_};
-    linear_backward_weight(t_.back_plans_(shape), dy, x, dw, t_.scratch_.workspace(), s_);
-    t_.mark("weight's gradient");
+    if (t_.beside_ != nullptr) t_.beside_->before_back(index_, which, dy, x, s_);
+    if (dw.data != nullptr) {
+      linear_backward_weight(t_.back_plans_(shape), dy, x, dw, t_.scratch_.workspace(), s_);
+      t_.mark("weight's gradient");
+    }
     if (db.data != nullptr) {
       kernels::gpu::bias_backward(dy, floats(db), t_.scratch_.workspace(), s_);
       t_.mark("bias's gradient");
@@ -323,6 +328,7 @@ class TrainingOperations {
     shape.product = BackwardProduct::input;
     linear_backward_input(t_.back_plans_(shape), dy, w, dx, t_.scratch_.workspace(), s_);
     t_.mark("input's gradient");
+    if (t_.beside_ != nullptr) t_.beside_->after_back(index_, which, dx, s_);
   }
 
   /// The stream's gradient: the norm's, and what flows past it when `past`.
@@ -417,7 +423,8 @@ GpuTraining::GpuTraining(const GpuParameters& parameters, const GpuTrainingOptio
       saved_(parameters.config(), options.shape),
       plans_(options.measured),
       back_plans_(options.measured, options.free),
-      scratch_(scratch_bytes(parameters.config(), options)) {
+      scratch_(scratch_bytes(parameters.config(), options)),
+      fresh_(parameters.frozen()) {
   const auto tokens = static_cast<std::size_t>(options.shape.tokens);
   constexpr std::size_t least = 4096;  // frequencies pass through it, too
   staging_ = kernels::gpu::HostBuffer(std::max(least, 6 * tokens * sizeof(float)));
@@ -523,8 +530,10 @@ void GpuTraining::score(float scale, bool train) {
     mark("cross-entropy");
     kernels::gpu::BackwardShape shape{
         .product = BackwardProduct::weight, .m = rows, .n = head.rows, .k = head.cols, .in = dtype};
-    linear_backward_weight(back_plans_(shape), back, hidden, target, scratch_.workspace(),
-                           stream());
+    if (!parameters_.frozen()) {
+      linear_backward_weight(back_plans_(shape), back, hidden, target, scratch_.workspace(),
+                             stream());
+    }
     shape.product = BackwardProduct::input;
     linear_backward_input(back_plans_(shape), back, head, hidden, scratch_.workspace(), stream());
     mark("head back");
@@ -541,6 +550,7 @@ void GpuTraining::backward() {
     on.feed_forward_back();
     on.attention_back();
   }
+  if (parameters_.frozen()) return;
   const Matrix dx{saved_.d_stream.data, parameters_.dtype(), tokens_, c.hidden};
   const auto look_up = [&](const std::int32_t* rows, const Matrix& window, bool begun) {
     Matrix target = window;
@@ -558,6 +568,7 @@ void GpuTraining::backward() {
 }
 
 void GpuTraining::zero_gradients() {
+  if (parameters_.frozen()) return;
   const auto elements = static_cast<std::size_t>(parameters_.layout().size());
   kernels::gpu::fill_bytes(parameters_.gradients(), 0, elements * sizeof(float), stream());
   fresh_ = true;
@@ -586,7 +597,7 @@ void GpuTraining::accumulate(const GpuExamples& examples, float scale) {
     kernels::gpu::add(head, part, head, stream());
   }
   backward();
-  fresh_ = false;
+  fresh_ = parameters_.frozen();
 }
 
 void GpuTraining::evaluate(const GpuExamples& examples) {

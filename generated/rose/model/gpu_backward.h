@@ -34,6 +34,25 @@ struct GpuExamples {
   std::span<const float> weights;         ///< [T] of each token's loss; empty: 1
 };
 
+// Take part in the products of every block.
+
+/// As they are packed: queries, keys and values; the output of attention; gate and up; down.
+enum class BlockProduct : std::uint8_t { qkv, o, up, down };
+
+class BesideProducts {
+ public:
+  virtual ~BesideProducts() = default;
+  /// y, the product of x [T, K] with its weight and bias, is ready: something may be added to it.
+  virtual void forward(std::size_t layer, BlockProduct which, const kernels::gpu::Matrix& x,
+                       const kernels::gpu::Matrix& y, kernels::gpu::Stream stream) = 0;
+  /// dy [T, N] is ready, and x is still there.
+  virtual void before_back(std::size_t layer, BlockProduct which, const kernels::gpu::Matrix& dy,
+                           const kernels::gpu::Matrix& x, kernels::gpu::Stream stream) = 0;
+  /// dx is the weight's part of the gradient: something may be added to it. It may lie where x lay.
+  virtual void after_back(std::size_t layer, BlockProduct which, const kernels::gpu::Matrix& dx,
+                          kernels::gpu::Stream stream) = 0;
+};
+
 // The two passes, and all that they need beside the parameters.
 class GpuTraining {
  public:
@@ -54,6 +73,7 @@ class GpuTraining {
 
   kernels::gpu::Stream stream() const { return stream_.get(); }
   void time_with(kernels::gpu::Stopwatch* watch) { watch_ = watch; }  ///< null: no longer
+  void stand_beside(BesideProducts* beside) { beside_ = beside; }     ///< null: nobody
   /// Device memory that this object holds now, its parameters' not counted.
   std::size_t bytes() const;
   /// What it will hold for rows like these: GpuSaved, scratch, attention's plans; with `accumulates`, for several micro-batches.
@@ -95,6 +115,7 @@ class GpuTraining {
   bool trained_ =
       false;  // the pass before computed gradients, and losses in place of log-probabilities
   kernels::gpu::Stopwatch* watch_ = nullptr;
+  BesideProducts* beside_ = nullptr;
 };
 
 }  // namespace rose::model

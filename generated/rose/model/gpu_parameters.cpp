@@ -100,19 +100,23 @@ class Places {
 
 // Place, view, cut into blocks.
 FlatLayout::FlatLayout(const Config& config) : config_(config) {
-  std::map<std::string, std::int64_t> firsts;
+  std::map<std::string, std::int64_t> firsts, norms;
   GpuTensors unused;
-  Places places;
+  Places places, among_norms;
   walk(config, unused,
-       [&](Matrix&, bool, std::int64_t rows, std::int64_t cols, const Names& names) {
+       [&](Matrix&, bool norm, std::int64_t rows, std::int64_t cols, const Names& names) {
          std::int64_t at = places.next(rows, cols);
+         if (norm) norms[names.front().first] = among_norms.next(rows, cols);
          for (const auto& [name, elements] : names) firsts[name] = std::exchange(at, at + elements);
        });
   size_ = places.used();
+  norms_ = among_norms.used();
   for (const ExpectedTensor& expected : expected_tensors(config)) {
     FlatTensor tensor{.name = expected.name, .shape = expected.shape, .elements = 1};
     for (const std::int64_t n : expected.shape) tensor.elements *= n;
     tensor.first = firsts.at(expected.name);
+    if (const auto found = norms.find(expected.name); found != norms.end())
+      tensor.norm = found->second;
     tensors_.push_back(std::move(tensor));
   }
 }
@@ -136,6 +140,25 @@ GpuTensors FlatLayout::views(void* values, DType dtype, float* norms) const {
   return views;
 }
 
+GpuTensors FlatLayout::frozen_views(void* values, DType dtype, float* norms) const {
+  GpuTensors views = this->views(values, dtype, norms);
+  Places places;
+  walk(config_, views,
+       [&](Matrix& m, bool norm, std::int64_t rows, std::int64_t cols, const Names&) {
+         if (norm) m.data = norms + places.next(rows, cols);
+       });
+  return views;
+}
+
+GpuTensors FlatLayout::no_slopes(float* place) const {
+  GpuTensors views;
+  walk(config_, views,
+       [&](Matrix& m, bool norm, std::int64_t rows, std::int64_t cols, const Names&) {
+         m = norm ? Matrix{place, DType::f32, rows, cols} : Matrix{};
+       });
+  return views;
+}
+
 std::vector<kernels::gpu::FlatBlock> FlatLayout::blocks(
     const std::function<int(const FlatTensor&)>& group) const {
   std::vector<kernels::gpu::FlatBlock> blocks;
@@ -151,16 +174,35 @@ std::vector<kernels::gpu::FlatBlock> FlatLayout::blocks(
 }
 
 // Upload, download, round.
-std::size_t GpuParameters::bytes(const Config& config, DType dtype) {
-  const auto size = static_cast<std::size_t>(FlatLayout(config).size());
-  return size * (2 * sizeof(float) + (dtype == DType::f32 ? 0 : 2));
+std::size_t GpuParameters::bytes(const Config& config, DType dtype, bool frozen) {
+  const FlatLayout layout(config);
+  const auto size = static_cast<std::size_t>(layout.size()), rounded = kernels::row_bytes(dtype, 1);
+  const auto norms =
+      static_cast<std::size_t>(layout.norm_elements() + config.hidden + config.head_dim);
+  if (frozen) return size * rounded + norms * sizeof(float);
+  return size * (2 * sizeof(float) + (dtype == DType::f32 ? 0 : rounded));
 }
 
-GpuParameters::GpuParameters(const WeightSet& weights, DType dtype)
-    : layout_(weights.config()), dtype_(dtype), memory_(bytes(weights.config(), dtype)) {
+GpuParameters::GpuParameters(const WeightSet& weights, DType dtype, bool frozen)
+    : layout_(weights.config()),
+      dtype_(dtype),
+      frozen_(frozen),
+      memory_(bytes(weights.config(), dtype, frozen)) {
   kernels::gpu::fill_bytes(memory_.data(), 0, memory_.bytes(), {});
-  weights_ = layout_.views(dtype == DType::f32 ? masters() : copy(), dtype, masters());
-  slopes_ = layout_.views(gradients(), DType::f32, gradients());
+  kernels::gpu::synchronize({});
+  if (frozen) {
+    auto* const norms = reinterpret_cast<float*>(memory_.as<std::byte>() +
+                                                 kernels::row_bytes(dtype, layout_.size()));
+    weights_ = layout_.frozen_views(memory_.data(), dtype, norms);
+    slopes_ = layout_.no_slopes(norms + layout_.norm_elements());
+  } else {
+    weights_ = layout_.views(dtype == DType::f32 ? masters() : copy(), dtype, masters());
+    slopes_ = layout_.views(gradients(), DType::f32, gradients());
+  }
+  fill(weights);
+}
+
+void GpuParameters::fill(const WeightSet& weights) {
   std::vector<float> values;
   for (const FlatTensor& tensor : layout_.tensors()) {
     const kernels::MatrixView view = weights.parameter(tensor.name).view();
@@ -169,10 +211,21 @@ GpuParameters::GpuParameters(const WeightSet& weights, DType dtype)
       kernels::dequantize_row(view.dtype, view.row(row), values.data() + row * view.cols,
                               view.cols);
     }
-    upload(tensor, values);
+    frozen_ ? place_frozen(tensor, values) : upload(tensor, values);
   }
-  refresh({});
+  if (!frozen_) refresh({});
   kernels::gpu::synchronize({});
+}
+
+void GpuParameters::place_frozen(const FlatTensor& tensor, std::span<const float> values) {
+  const std::size_t norms = kernels::row_bytes(dtype_, layout_.size());
+  if (tensor.norm >= 0) {
+    const auto at = static_cast<std::size_t>(tensor.norm) * sizeof(float);
+    return memory_.upload(std::as_bytes(values), norms + at);
+  }
+  std::vector<std::byte> rounded(kernels::row_bytes(dtype_, tensor.elements));
+  kernels::quantize_row(dtype_, values.data(), rounded.data(), tensor.elements);
+  memory_.upload(rounded, kernels::row_bytes(dtype_, tensor.first));
 }
 
 void* GpuParameters::copy() const {

@@ -39,6 +39,7 @@ struct FlatTensor {
   std::string name;
   std::vector<std::int64_t> shape;
   std::int64_t first = 0, elements = 0;
+  std::int64_t norm = -1;  ///< where it lies among the norms' vectors alone; negative: it is none
 };
 
 /// Tensors begin at multiples of 64 elements, packed ones lie together; the gaps are zero and stay zero.
@@ -54,6 +55,11 @@ class FlatLayout {
 
   /// Views into an array: matrices and biases at `values`, the norms' vectors at `norms`, which is f32.
   GpuTensors views(void* values, kernels::DType dtype, float* norms) const;
+  /// The same where the norms' vectors lie one after the other, norm_elements() numbers.
+  GpuTensors frozen_views(void* values, kernels::DType dtype, float* norms) const;
+  std::int64_t norm_elements() const { return norms_; }
+  /// No gradients: norms alone have a place for theirs, which they share, and which nobody reads.
+  GpuTensors no_slopes(float* place) const;
 
   /// The blocks of all tensors in canonical order; `group` is asked for each tensor, a negative one leaves it out.
   std::vector<kernels::gpu::FlatBlock> blocks(
@@ -62,20 +68,21 @@ class FlatLayout {
  private:
   Config config_;
   std::vector<FlatTensor> tensors_;
-  std::int64_t size_ = 0;
+  std::int64_t size_ = 0, norms_ = 0;
 };
 
 // Masters, copy, gradients.
 class GpuParameters {
  public:
   /// Uploads. `dtype` is what passes compute in: bf16, or f32, which needs no copy. Throws core::Error.
-  GpuParameters(const WeightSet& weights, kernels::DType dtype);
+  GpuParameters(const WeightSet& weights, kernels::DType dtype, bool frozen = false);
 
-  static std::size_t bytes(const Config& config, kernels::DType dtype);
+  static std::size_t bytes(const Config& config, kernels::DType dtype, bool frozen = false);
 
   const FlatLayout& layout() const { return layout_; }
   const Config& config() const { return layout_.config(); }
   kernels::DType dtype() const { return dtype_; }
+  bool frozen() const { return frozen_; }  ///< then the next three, and what writes, are not there
   float* masters() const { return memory_.as<float>(); }
   float* gradients() const { return memory_.as<float>() + layout_.size(); }
   void* copy() const;  ///< null in f32
@@ -90,9 +97,14 @@ class GpuParameters {
   void refresh(kernels::gpu::Stream stream) const;
 
  private:
+  void fill(const WeightSet& weights);
+  void place_frozen(const FlatTensor& tensor, std::span<const float> values);
+
   FlatLayout layout_;
   kernels::DType dtype_;
-  kernels::gpu::Buffer memory_;  // masters, gradients, copy
+  bool frozen_;
+  kernels::gpu::Buffer
+      memory_;  // masters, gradients, copy; frozen: copy, norms, one norm's gradient
   GpuTensors weights_, slopes_;
 };
 

@@ -159,6 +159,8 @@ void task_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
       number_key("lora.rank", "of the adapter that is trained; 0: all weights", c.lora.rank));
   keys.push_back(
       number_key("lora.alpha", "the change is multiplied by alpha / rank", c.lora.alpha));
+  keys.push_back(number_key("lora.dropout", "share of an adapter's inputs left out in training",
+                            c.lora.dropout));
   keys.push_back(
       list_key("lora.targets", "matrices of a block: q, k, v, o, gate, up, down", c.lora.targets));
   preference_keys(c, keys);
@@ -369,6 +371,9 @@ void check_lora(const TrainConfig& c) {
   if (c.optimizer.method != Method::adamw || !c.optimizer.frozen.empty())
     refuse("lora.rank", "an adapter is trained by AdamW, and everything else is frozen",
            "leave optimizer.method and optimizer.frozen as they are");
+  if (!(c.lora.dropout >= 0 && c.lora.dropout < 1))
+    refuse("lora.dropout", fmt::format("a share of {}", c.lora.dropout),
+           "it must be at least 0 and below 1");
   if (c.lora.targets.empty()) refuse("lora.targets", "there is nothing to adapt", "name a matrix");
   for (const std::string& target : c.lora.targets) {
     constexpr std::array<std::string_view, 7> all{"q", "k", "v", "o", "gate", "up", "down"};

@@ -67,7 +67,8 @@ struct ChatConfig {
 /// Which matrices get an adapter, and of which size. Rank 0: none, all weights are trained.
 struct LoraConfig {
   std::int64_t rank = 0;
-  float alpha = 16.0f;  ///< the change is multiplied by alpha / rank
+  float alpha = 16.0f;   ///< the change is multiplied by alpha / rank
+  float dropout = 0.0f;  ///< share of an adapter's inputs that is left out while it is trained
   std::vector<std::string> targets{"q", "k", "v", "o", "gate", "up", "down"};
 };
 

@@ -72,21 +72,26 @@ model::GpuExamples examples_of(const MicroBatch& batch) {
 
 }  // namespace
 
-LossSum GpuCompute::sums(const MicroBatch& batch) {
-  losses_.resize(batch.ids.size());
-  lse_.resize(batch.ids.size());
-  training_.losses(losses_, lse_);
+LossSum loss_sum(const MicroBatch& batch, std::span<const float> losses,
+                 std::span<const float> lse_of) {
   LossSum sum;
-  for (std::size_t t = 0; t < losses_.size(); ++t) {
+  for (std::size_t t = 0; t < losses.size(); ++t) {
     if (batch.targets[t] < 0) continue;
     const auto weight = static_cast<double>(weight_of(batch, t)),
-               lse = static_cast<double>(lse_[t]);
+               lse = static_cast<double>(lse_of[t]);
     ++sum.tokens;
-    sum.loss += weight * static_cast<double>(losses_[t]);
+    sum.loss += weight * static_cast<double>(losses[t]);
     sum.z += weight * lse * lse;
     sum.weight += weight;
   }
   return sum;
+}
+
+LossSum GpuCompute::sums(const MicroBatch& batch) {
+  losses_.resize(batch.ids.size());
+  lse_.resize(batch.ids.size());
+  training_.losses(losses_, lse_);
+  return loss_sum(batch, losses_, lse_);
 }
 
 LossSum GpuCompute::accumulate(const MicroBatch& batch, double scale) {
@@ -191,16 +196,20 @@ const model::WeightSet& GpuCompute::weights() {
   return *weights_;
 }
 
-DeviceInfo GpuCompute::device() const {
+DeviceInfo gpu_device(kernels::DType dtype) {
   const kernels::gpu::DeviceInfo device = kernels::gpu::device_info();
   const kernels::gpu::DeviceMemory memory = kernels::gpu::device_memory();
   constexpr int hopper = 90;
   constexpr double dense = 989e12;  // bf16, by the vendor's data sheet, at the highest clock
-  const bool known = device.capability == hopper && parameters_.dtype() != kernels::DType::f32;
+  const bool known = device.capability == hopper && dtype != kernels::DType::f32;
   return {.name = device.name,
           .peak_flops = known ? dense : 0.0,
           .memory_used = static_cast<std::int64_t>(memory.total - memory.free),
           .memory_total = static_cast<std::int64_t>(memory.total)};
+}
+
+DeviceInfo GpuCompute::device() const {
+  return gpu_device(parameters_.dtype());
 }
 
 void GpuCompute::visit(const std::function<void(const StateTensor&)>& visitor) {

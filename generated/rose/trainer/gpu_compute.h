@@ -26,6 +26,13 @@ struct GpuComputeOptions {
   bool free = false;      ///< let the library cut sums as it likes: for measuring only
 };
 
+/// The device in use, and how much of its memory is taken; the peak is that of the type.
+DeviceInfo gpu_device(kernels::DType dtype);
+
+/// Adds up what a pass says of each token, in their order.
+LossSum loss_sum(const MicroBatch& batch, std::span<const float> losses,
+                 std::span<const float> lse);
+
 /// Masters, gradients and moments in fp32, passes in `dtype`: bf16, f32, or f16 under a loss scale. The same inputs give the same bits.
 class GpuCompute final : public Compute {
  public:

@@ -39,7 +39,8 @@ LoraCompute::LoraCompute(std::shared_ptr<model::WeightSet> weights, const Comput
       adapter_(model::fresh_adapter(weights_->config(), adapter, seed)),
       changes_(model::zeros_like(adapter_)),
       part_(changes_),
-      rules_(options.optimizer) {
+      rules_(options.optimizer),
+      dropout_(lora_dropout(0.0f, seed)) {
   const std::int64_t r = adapter_.rank;
   for (std::size_t l = 0; l < adapter_.layers.size(); ++l) {
     for (std::size_t i = 0; i < model::linears; ++i) {
@@ -72,11 +73,12 @@ model::Batch LoraCompute::input(const MicroBatch& batch) const {
   model::Batch in = batch_of(batch);
   named_.assign(batch.row_offsets.size() - 1, &adapter_);
   in.adapters = named_;
+  if (thin_) in.adapter_dropout = &dropout_;
   return in;
 }
 
 void LoraCompute::back(const MicroBatch& batch, model::Gradients& gradients) {
-  model::backward(*weights_, adapter_, batch_of(batch), saved_, d_hidden_, gradients, *into_,
+  model::backward(*weights_, adapter_, input(batch), saved_, d_hidden_, gradients, *into_,
                   backward_work_);
 }
 
@@ -86,11 +88,16 @@ void LoraCompute::zero_gradients() {
 }
 
 LossSum LoraCompute::accumulate(const MicroBatch& batch, double scale) {
-  into_ = &changes_;
-  if (std::exchange(fresh_, false)) return run(batch, Pass::train, scale, gradients_);
-  for (Piece& piece : pieces_) std::ranges::fill(*piece.part, 0.0f);
-  into_ = &part_;
+  thin_ = dropout_.rate > 0.0f;
+  if (thin_) dropout_.stream = passes_.next();
+  const bool first = std::exchange(fresh_, false);
+  if (!first) {
+    for (Piece& piece : pieces_) std::ranges::fill(*piece.part, 0.0f);
+  }
+  into_ = first ? &changes_ : &part_;
   const LossSum sum = run(batch, Pass::train, scale, gradients_);
+  thin_ = false;
+  if (first) return sum;
   for (Piece& piece : pieces_) {
     for (std::size_t i = 0; i < piece.change->size(); ++i) (*piece.change)[i] += (*piece.part)[i];
   }
@@ -120,7 +127,35 @@ void LoraCompute::update(const UpdateArgs& args) {
 }
 
 // Show the state, and what others read of it.
+kernels::Dropout lora_dropout(float rate, std::uint64_t seed) {
+  constexpr std::uint64_t other = 0x6c65617665;
+  return {.rate = rate, .seed = seed ^ other};
+}
+
+void LoraCompute::set_dropout(float rate) {
+  dropout_.rate = rate;
+}
+
+void PassCounter::visit(const std::function<void(const StateTensor&)>& visitor) {
+  constexpr std::uint64_t half = std::uint64_t{1} << 24;  // what fits into a float, exactly
+  StateTensor tensor;
+  tensor.role = "passes", tensor.name = "dropout", tensor.shape = {2};
+  tensor.bytes = 2 * sizeof(float);
+  tensor.read = [this](std::span<std::byte> to) {
+    const std::array<float, 2> values{static_cast<float>(count_ % half),
+                                      static_cast<float>(count_ / half)};
+    std::memcpy(to.data(), values.data(), sizeof values);
+  };
+  tensor.write = [this](std::span<const std::byte> from) {
+    std::array<float, 2> values{};
+    std::memcpy(values.data(), from.data(), sizeof values);
+    count_ = static_cast<std::uint64_t>(values[0]) + half * static_cast<std::uint64_t>(values[1]);
+  };
+  visitor(tensor);
+}
+
 void LoraCompute::visit(const std::function<void(const StateTensor&)>& visitor) {
+  if (dropout_.rate > 0.0f) passes_.visit(visitor);
   for (Piece& piece : pieces_) {
     const auto show = [&](const char* role, std::vector<float>& values) {
       StateTensor tensor;
@@ -170,14 +205,19 @@ DeviceInfo LoraCompute::device() const {
   return info;
 }
 
-std::function<void(const std::filesystem::path&)> LoraCompute::files() {
-  return [adapter = adapter_, config = weights_->config()](const std::filesystem::path& folder) {
+std::function<void(const std::filesystem::path&)> adapter_files(const model::Config& config,
+                                                                const model::Adapter& adapter) {
+  return [adapter, config](const std::filesystem::path& folder) {
     model::write_adapter(folder, config, adapter);
     core::json::array stops;
     for (const std::int32_t id : config.eos_ids) stops.push_back(id);
     core::write_file_atomic(folder / "generation_config.json",
                             core::pretty_json(core::json::object{{"eos_token_id", stops}}));
   };
+}
+
+std::function<void(const std::filesystem::path&)> LoraCompute::files() {
+  return adapter_files(weights_->config(), adapter_);
 }
 
 }  // namespace rose::trainer

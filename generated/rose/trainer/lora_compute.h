@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "rose/kernels/dropout.h"
 #include "rose/model/adapter_backward.h"
 #include "rose/trainer/config.h"
 #include "rose/trainer/cpu_compute.h"
@@ -17,6 +18,23 @@ namespace rose::trainer {
 
 /// Rank, scale and targets as the configuration names them.
 model::AdapterOptions adapter_options(const LoraConfig& config);
+
+/// Counts passes, and is part of a checkpoint: the next pass after a restart leaves out what it would have left out.
+class PassCounter {
+ public:
+  std::uint64_t next() { return count_++; }
+  void visit(const std::function<void(const StateTensor&)>& visitor);
+
+ private:
+  std::uint64_t count_ = 0;
+};
+
+/// Writes an adapter in PEFT's layout into a checkpoint's folder, and which tokens end an answer.
+std::function<void(const std::filesystem::path&)> adapter_files(const model::Config& config,
+                                                                const model::Adapter& adapter);
+
+/// The words of an adapter's dropout are others than those that it is drawn with.
+kernels::Dropout lora_dropout(float rate, std::uint64_t seed);
 
 /// The CPU, training an adapter and nothing else.
 class LoraCompute final : public CpuCompute {
@@ -31,6 +49,7 @@ class LoraCompute final : public CpuCompute {
   double gradient_norm() override;
   void update(const UpdateArgs& args) override;
   void visit(const std::function<void(const StateTensor&)>& visitor) override;
+  void set_dropout(float rate);                ///< 0 at the start
   const model::WeightSet& weights() override;  ///< merged
   DeviceInfo device() const override;
   /// The adapter in PEFT's layout.
@@ -55,7 +74,10 @@ class LoraCompute final : public CpuCompute {
   model::Adapter* into_ = &changes_;  ///< what a pass adds to
   OptimizerOptions rules_;
   std::vector<Piece> pieces_;
-  bool fresh_ = true;  ///< nothing has been accumulated since zero_gradients
+  kernels::Dropout dropout_;
+  bool thin_ = false;   ///< during a training pass
+  PassCounter passes_;  ///< training passes so far, where something is left out
+  bool fresh_ = true;   ///< nothing has been accumulated since zero_gradients
   mutable std::vector<const model::Adapter*> named_;
   std::shared_ptr<model::WeightSet> merged_;
   std::uint64_t merged_version_ = 0;

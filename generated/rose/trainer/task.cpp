@@ -11,6 +11,7 @@
 #include "rose/core/error.h"
 #include "rose/trainer/chat_task.h"
 #include "rose/trainer/config.h"
+#include "rose/trainer/gpu_lora_compute.h"
 #include "rose/trainer/lora_compute.h"
 #include "rose/trainer/preference_task.h"
 
@@ -98,19 +99,33 @@ std::vector<std::int32_t> stops_of(const TrainConfig& config, const std::filesys
   return end ? std::vector{*end} : std::vector<std::int32_t>();
 }
 
+namespace {
+
+/// On a GPU where there is one, unless the configuration says otherwise.
+std::unique_ptr<Compute> lora_device(const TrainConfig& config,
+                                     std::shared_ptr<model::WeightSet> weights,
+                                     const ComputeOptions& options, core::ThreadPool& pool) {
+  const DeviceChoice choice{config.device, config.precision, config.recompute,
+                            config.tokens_per_micro_batch()};
+  const model::AdapterOptions adapter = adapter_options(config.lora);
+  if (on_gpu(choice))
+    return std::make_unique<GpuLoraCompute>(std::move(weights), options, adapter, config.seed,
+                                            config.lora.dropout, gpu_options(choice));
+  check_cpu(choice);
+  auto compute =
+      std::make_unique<LoraCompute>(std::move(weights), options, adapter, config.seed, pool);
+  compute->set_dropout(config.lora.dropout);
+  return compute;
+}
+
+}  // namespace
+
 std::unique_ptr<Compute> device_of(const TrainConfig& config,
                                    std::shared_ptr<model::WeightSet> weights,
                                    core::ThreadPool& pool) {
   ComputeOptions options;
   options.optimizer = config.optimizer, options.z_loss = config.z_loss;
-  if (config.lora.rank > 0) {
-    if (config.device == "gpu" || config.device == "cuda")
-      throw core::Error(core::Code::unsupported, "adapters are trained on the CPU so far")
-          .in("device")
-          .hint("device: cpu, or lora.rank: 0");
-    return std::make_unique<LoraCompute>(std::move(weights), options, adapter_options(config.lora),
-                                         config.seed, pool);
-  }
+  if (config.lora.rank > 0) return lora_device(config, std::move(weights), options, pool);
   return make_compute(
       std::move(weights), options,
       {config.device, config.precision, config.recompute, config.tokens_per_micro_batch()}, pool);

@@ -43,14 +43,23 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "labs/evidence/values.h"
+#include "labs/gpu/gpu_test.h"
 #include "rose/core/error.h"
 #include "rose/core/files.h"
 #include "rose/core/rng.h"
+#include "rose/kernels/dropout.h"
+#include "rose/kernels/dtype.h"
+#include "rose/kernels/gpu/dropout.h"
 #include "rose/model/adapter_backward.h"
+#include "rose/model/adapter_dropout.h"
+#include "rose/model/gpu_adapters.h"
+#include "rose/model/gpu_trained_adapter.h"
+#include "rose/model/merge_adapter.h"
 #include "rose/text/bpe_trainer.h"
 #include "rose/trainer/chat_encoder.h"
 #include "rose/trainer/chat_task.h"
 #include "rose/trainer/conversation.h"
+#include "rose/trainer/gpu_lora_compute.h"
 #include "rose/trainer/lora_compute.h"
 #include "rose/trainer/packed_sequences.h"
 #include "rose/trainer/run.h"
@@ -282,6 +291,25 @@ TEST(PackedSequences, EveryConversationOnceAnEpochAndAgainFromAnyPosition) {
   EXPECT_THROW(PackedSequences({}, 8, 9, true), core::Error);
 }
 
+// The share is kept, and a pass is thinned the same way twice.
+TEST(Dropout, LeavesOutItsShareAndScalesTheRest) {
+  core::ThreadPool one(1), two(2);
+  constexpr std::size_t n = 100'000;
+  const std::vector<float> x(n, 2.0f);
+  std::vector<float> y(n), part(1000), again(n);
+  const kernels::Dropout how{.rate = 0.25f, .seed = 7, .stream = 3};
+  kernels::dropout(x, how, 0, y, one);
+  kernels::dropout(x, how, 0, again, two);
+  EXPECT_EQ(y, again);
+  kernels::dropout(std::span(x).first(part.size()), how, 777, part, two);
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), y.begin() + 777));
+  const auto zeros = static_cast<double>(std::ranges::count(y, 0.0f));
+  EXPECT_NEAR(zeros / n, 0.25, 5 * std::sqrt(0.25 * 0.75 / n));
+  for (const float value : y) EXPECT_TRUE(value == 0.0f || value == 2.0f * (1.0f / 0.75f));
+  kernels::dropout(x, {.rate = 0.0f, .scale = 3.0f}, 0, y, one);
+  EXPECT_EQ(y, std::vector<float>(n, 6.0f));
+}
+
 // The example by hand, differentiated.
 TEST(Lora, TheExampleByHand) {
   const auto leaf = [](std::vector<double> values, std::vector<std::int64_t> shape) {
@@ -395,6 +423,169 @@ TEST(Lora, MicroBatchesAddUpAndTheStateIsSmall) {
   EXPECT_EQ(tensors,
             3u * 2 * 2 * 7);  // weight and two moments, A and B, two blocks, seven matrices
   EXPECT_EQ(bytes, 12 * static_cast<std::size_t>(lora.trained()));
+}
+
+// The gradient of a thinned pass, by finite differences.
+
+/// Loss of the first training pass under dropout, with one number of the state moved; the gradient of that number, too.
+std::pair<double, float> thinned_pass(const std::string& name, std::size_t at, float by) {
+  core::ThreadPool pool(2);
+  const auto weights = model::random_weights(lora_config(model::Family::llama), 3);
+  for (const model::Parameter& p : weights->parameters())
+    for (float& x : p.f32()) x *= p.shape.size() == 2 ? 4.0f : 1.0f;
+  LoraCompute lora(weights, {}, {.rank = 4, .alpha = 8}, 7, pool);
+  lora.set_dropout(0.3f);
+  core::Rng rng(5);
+  lora.visit([&](const StateTensor& t) {
+    if (t.role != "weight") return;
+    std::vector<float> values(t.bytes / sizeof(float));
+    for (float& x : values) x = 0.2f * rng.normal();
+    if (t.name == name) values[at] += by;
+    t.write(std::as_bytes(std::span(values)));
+  });
+  const MicroBatchBuffer one = lora_batch(1);
+  lora.zero_gradients();
+  const LossSum sum = lora.accumulate(one.view(), 1.0);
+  const model::LowRank& changed = lora.changes().at(0, model::Linear::v);
+  return {sum.loss, name.ends_with("a") ? changed.a[at] : changed.b[at]};
+}
+
+TEST(Dropout, TheGradientIsThatOfTheThinnedNetwork) {
+  for (const char* name : {"layers.0.attn.v.lora_a", "layers.0.attn.v.lora_b"}) {
+    constexpr float step = 0.01f;
+    const double slope =
+        (thinned_pass(name, 5, step).first - thinned_pass(name, 5, -step).first) / (2.0 * step);
+    const float gradient = thinned_pass(name, 5, 0.0f).second;
+    EXPECT_NEAR(gradient, slope, 0.02 * std::abs(slope) + 1e-3) << name;
+    EXPECT_NE(gradient, 0.0f);
+  }
+}
+
+// On a GPU: gradients beside the CPU's, bits beside the engine's, and exact resumption.
+using GpuLoraTest = kernels::gpu::GpuTest;
+
+model::Config gpu_lora_config(model::Family family) {
+  model::Config c = lora_config(family);
+  c.hidden = 128, c.head_dim = 64, c.heads = 2, c.kv_heads = family == model::Family::gpt2 ? 2 : 1;
+  c.ffn = 192;
+  return c;
+}
+
+/// Gives B numbers, so that everything takes part.
+void wake(Compute& compute) {
+  core::Rng rng(5);
+  compute.visit([&](const StateTensor& t) {
+    if (t.role != "weight") return;
+    std::vector<float> values(t.bytes / sizeof(float));
+    for (float& x : values) x = kernels::to_float(kernels::to_bf16(0.1f * rng.normal()));
+    t.write(std::as_bytes(std::span(values)));
+  });
+}
+
+TEST_F(GpuLoraTest, GradientsAgreeWithTheCpu) {
+  for (const auto family : {model::Family::gpt2, model::Family::llama, model::Family::qwen3}) {
+    for (const float rate : {0.0f, 0.25f}) {
+      const auto weights = model::random_weights(gpu_lora_config(family), 3);
+      for (const model::Parameter& p : weights->parameters())
+        for (float& x : p.f32())
+          x = kernels::to_float(kernels::to_bf16(p.shape.size() == 2 ? 4.0f * x : x));
+      const model::AdapterOptions options{.rank = 12, .alpha = 24};
+      LoraCompute cpu(weights, {}, options, 7);
+      cpu.set_dropout(rate);
+      wake(cpu);
+      const MicroBatchBuffer one = lora_batch(1), two = lora_batch(2);
+      cpu.zero_gradients();
+      cpu.accumulate(one.view(), 0.1), cpu.accumulate(two.view(), 0.1);
+      for (const auto dtype : {kernels::DType::f32, kernels::DType::bf16}) {
+        GpuLoraCompute gpu(weights, {}, options, 7, rate, {.tokens = 32, .dtype = dtype});
+        wake(gpu);
+        gpu.zero_gradients();
+        gpu.accumulate(one.view(), 0.1), gpu.accumulate(two.view(), 0.1);
+        const double bound = dtype == kernels::DType::f32 ? 1e-4 : 0.06;
+        EXPECT_NEAR(gpu.gradient_norm() / cpu.gradient_norm(), 1.0, bound);
+        double difference = 0, norm = 0;
+        std::size_t n = 0;
+        const std::span<const model::PairTensor> tensors = gpu.adapter().tensors();
+        for (std::size_t place = 0; place < 2 * model::linears; ++place) {
+          const model::LowRank& pair =
+              cpu.changes().layers[place / model::linears][place % model::linears];
+          for (const std::vector<float>& want : {pair.a, pair.b}) {
+            if (want.empty()) continue;
+            const auto have = gpu.adapter().read(model::PairArray::gradients, tensors[n++]);
+            ASSERT_EQ(have.size(), want.size());
+            for (std::size_t i = 0; i < have.size(); ++i) {
+              difference += (double{have[i]} - want[i]) * (double{have[i]} - want[i]);
+              norm += double{want[i]} * want[i];
+            }
+          }
+        }
+        EXPECT_EQ(n, tensors.size());
+        std::printf("%s, dropout %.2f, %s: %.2e of the gradient\n",
+                    std::string(model::name(family)).c_str(), static_cast<double>(rate),
+                    dtype == kernels::DType::f32 ? "f32" : "bf16", std::sqrt(difference / norm));
+        EXPECT_LT(std::sqrt(difference / norm), bound);
+      }
+    }
+  }
+}
+
+TEST_F(GpuLoraTest, TrainsAndGoesOnToTheBit) {
+  const auto weights = model::random_weights(gpu_lora_config(model::Family::qwen3), 3);
+  const auto make = [&] {
+    return std::make_unique<GpuLoraCompute>(weights, ComputeOptions{},
+                                            model::AdapterOptions{.rank = 8}, 7, 0.1f,
+                                            GpuComputeOptions{.tokens = 32});
+  };
+  const auto step = [](Compute& compute, int update) {
+    const MicroBatchBuffer batch = lora_batch(1);
+    compute.zero_gradients();
+    compute.accumulate(batch.view(), 0.05);
+    compute.update({.update = update, .rate = 1e-2, .scale = 1.0});
+  };
+  const auto whole = make(), parts = make();
+  const MicroBatchBuffer batch = lora_batch(1);
+  const double before = whole->evaluate(batch.view()).mean();
+  for (int i = 1; i <= 20; ++i) step(*whole, i);
+  EXPECT_LT(whole->evaluate(batch.view()).mean(), 0.9 * before);
+  for (int i = 1; i <= 9; ++i) step(*parts, i);
+  std::vector<std::vector<std::byte>> state;
+  parts->visit([&](const StateTensor& t) { t.read(state.emplace_back(t.bytes)); });
+  const auto again = make();
+  std::size_t next = 0;
+  again->visit([&](const StateTensor& t) { t.write(state[next++]); });
+  for (int i = 10; i <= 20; ++i) step(*again, i);
+  for (const model::PairTensor& t : whole->adapter().tensors())
+    kernels::gpu::expect_same_bits(again->adapter().read(model::PairArray::masters, t),
+                                   whole->adapter().read(model::PairArray::masters, t), t.name);
+}
+
+TEST_F(GpuLoraTest, AddsWhatTheServingKernelAdds) {
+  const model::Config config = gpu_lora_config(model::Family::llama);
+  core::Rng rng(9);
+  model::Adapter pair = model::fresh_adapter(config, {.rank = 8, .targets = {model::Linear::o}}, 1);
+  for (model::LayerAdapter& layer : pair.layers)
+    for (float& x : layer[3].b) x = rng.normal();
+  for (model::LayerAdapter& layer : pair.layers)
+    for (std::vector<float>* values : {&layer[3].a, &layer[3].b})
+      for (float& x : *values) x = kernels::to_float(kernels::to_bf16(x));
+  constexpr std::int64_t tokens = 37;
+  model::GpuTrainedAdapter ours(config, pair, kernels::DType::bf16, tokens);
+  std::vector<float> x(tokens * 128), y(tokens * 128);
+  for (float& value : x) value = rng.normal();
+  for (float& value : y) value = rng.normal();
+  using kernels::gpu::DeviceMatrix;
+  const auto matrix = [&](const std::vector<float>& v) {
+    return DeviceMatrix::of(v, tokens, 128, kernels::DType::bf16, {});
+  };
+  const DeviceMatrix from = matrix(x), mine = matrix(y), theirs = matrix(y);
+  ours.forward(1, model::BlockProduct::o, from.view(), mine.view(), {});
+  model::GpuAdapters served(config, 1, 8, tokens);
+  served.set(0, &pair);
+  const std::array<std::int32_t, 2> offsets{0, tokens};
+  const auto on_device = kernels::gpu::Buffer::of(std::span<const std::int32_t>(offsets));
+  served.add(1, model::Linear::o, from.view(), theirs.view(), on_device.as<std::int32_t>(), {});
+  kernels::gpu::synchronize({});
+  kernels::gpu::expect_same_bits(mine.values(), theirs.values(), "beside the served adapter");
 }
 
 }  // namespace

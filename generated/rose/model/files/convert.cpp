@@ -337,6 +337,7 @@ ConvertResult to_hf(const Checkpoint& source, const fs::path& to, const ConvertO
     write_weights(file, recipes, false, options, result);
     file.commit(core::Durability::power);
   }
+  if (options.finish) options.finish(folder.path());
   folder.commit();
   return result;
 }
@@ -344,8 +345,14 @@ ConvertResult to_hf(const Checkpoint& source, const fs::path& to, const ConvertO
 }  // namespace
 
 // Check the request, then convert.
-ConvertResult convert(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
-  const bool gguf = to.extension() == ".gguf";
+namespace {
+
+bool is_gguf(const fs::path& to) {
+  return to.extension() == ".gguf";
+}
+
+void check_request(const fs::path& to, const ConvertOptions& options) {
+  const bool gguf = is_gguf(to);
   require_writable(options, gguf);
   if (fs::exists(to) && !(gguf && options.overwrite)) {
     throw Error(Code::invalid_argument, "the target exists already")
@@ -356,8 +363,18 @@ ConvertResult convert(const fs::path& from, const fs::path& to, const ConvertOpt
   if (!fs::is_directory(folder)) {
     throw Error(Code::not_found, "there is no such folder to write into").in(folder.string());
   }
-  const Checkpoint source = open_checkpoint(from);
-  return gguf ? to_gguf(source, to, options) : to_hf(source, to, options);
+}
+
+}  // namespace
+
+ConvertResult convert(const Checkpoint& source, const fs::path& to, const ConvertOptions& options) {
+  check_request(to, options);
+  return is_gguf(to) ? to_gguf(source, to, options) : to_hf(source, to, options);
+}
+
+ConvertResult convert(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
+  check_request(to, options);
+  return convert(open_checkpoint(from), to, options);
 }
 
 }  // namespace rose::model
