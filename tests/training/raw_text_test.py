@@ -43,16 +43,38 @@ def database(novels):
     return out
 
 
-def package(content):
+def package(name, content):
     files = io.BytesIO()
     with tarfile.open(fileobj=files, mode="w:xz") as archive:
-        info = tarfile.TarInfo("./" + texts.INSTALLED)
+        info = tarfile.TarInfo("./" + name)
         info.size = len(content)
         archive.addfile(info, io.BytesIO(content))
     out = b"!<arch>\n"
     for name, member in (("debian-binary", b"2.0\n"), ("control.tar.xz", b"odd"), ("data.tar.xz", files.getvalue())):
         out += f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(member):<10}`\n".encode() + member + b"\n" * (len(member) % 2)
     return out
+
+
+def codes(text, most=16):
+    """Text as compress writes it, each byte by itself; after a while the table is dropped."""
+    bits, width, entries, begun, first = "", 9, 257, 0, True
+    for code in [*text, 256, *text[:10]]:
+        bits = f"{code:0{width}b}" + bits  # the first code lies lowest
+        entries += not first and code != 256 and entries < 1 << most
+        first = code == 256
+        if first or entries == 1 << width and width < most:
+            bits = bits.zfill(begun + -(-(len(bits) - begun) // (8 * width)) * 8 * width)
+            begun = len(bits)
+            entries, width = (257, 9) if first else (entries, width + 1)
+    return int(bits, 2).to_bytes(-(-len(bits) // 8), "little")
+
+
+def scripture(chapters):
+    """Windows of verses, with a table of where they begin."""
+    windows = [codes(b"\n" * 10 + "".join(f"Ge{c}:{v} In verse {v} of chapter {c} it is written.\n" for v in range(1, 30)).encode())
+               for c in range(1, chapters + 1)]
+    starts = [92 + 4 * chapters + sum(map(len, windows[:i])) for i in range(chapters)]
+    return b"EC02".ljust(88, b"\0") + struct.pack(f">{chapters + 1}I", chapters, *starts) + b"".join(windows)
 
 
 class RawText(unittest.TestCase):
@@ -62,7 +84,8 @@ class RawText(unittest.TestCase):
         cls.folder = pathlib.Path(cls.scratch.name)
         cls.packages = cls.folder / "packages"
         cls.packages.mkdir()
-        (cls.packages / f"{texts.PACKAGE}_1_all.deb").write_bytes(package(database([novel(1, 30), novel(2, 34)])))
+        for (name, file, _), content in ((texts.NOVELS, database([novel(1, 30), novel(2, 34)])), (texts.BIBLE, scripture(32))):
+            (cls.packages / f"{name}_1_all.deb").write_bytes(package(file, content))
 
     @classmethod
     def tearDownClass(cls):
@@ -82,8 +105,8 @@ class RawText(unittest.TestCase):
                          ["# A\n\n" + ("Of it. " * 80).strip()])
 
     def test_from_text_to_chat(self):
-        if pathlib.Path("/", texts.INSTALLED).exists():
-            self.skipTest("the real novels are installed, and would be taken")
+        if any(pathlib.Path("/", file).exists() for _, file, _ in (texts.NOVELS, texts.BIBLE)):
+            self.skipTest("the real texts are installed, and would be taken")
         out = self.folder / "run"
         done = self.run_it("--out", out)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -92,6 +115,7 @@ class RawText(unittest.TestCase):
         self.assertEqual(sorted(record["steps"]), sorted(["text and vocabulary", "pretraining", "fine-tuning", "evaluation", "conversation"]))
         self.assertEqual(record["texts"]["text/novels"]["documents"] + record["texts"]["held-out-text/novels"]["documents"], 64)
         self.assertEqual(record["texts"]["held-out-text/novels"]["documents"], 4)
+        self.assertEqual(record["texts"]["held-out-text/bible"]["documents"], 2)
         self.assertEqual(record["tokens"], 30 * 256)
         self.assertEqual([step for step, _ in record["curve"]["held_out"]], [10, 20, 30])
         self.assertEqual(record["best"]["loss"], min(loss for _, loss in record["curve"]["held_out"]))
@@ -118,13 +142,22 @@ class RawText(unittest.TestCase):
         self.assertNotEqual(again.returncode, 0)
         self.assertIn("exists", again.stderr)
 
+    def test_compress(self):
+        text = b"In the beginning was the word. " * 300
+        packed = b"\x1f\x9d\x90" + codes(text)
+        expected = subprocess.run(["gzip", "-dc"], input=packed, capture_output=True, check=True).stdout
+        self.assertEqual(expected, text + text[:10])
+        self.assertEqual(texts.unlzw(packed[3:]), expected)
+        self.assertEqual(texts.unlzw(bytes([0x61, 0x02, 0x0A])), b"aaa")  # the code that is not in the table yet: 97, 257
+        self.assertEqual(texts.bible(scripture(3))[2][:35], "In verse 1 of chapter 3 it is writte")
+
     def test_what_is_no_package(self):
         wrong = self.folder / "wrong.deb"
         wrong.write_bytes(b"PK not a package")
         for content, expected in ((b"PK not a package", "is no Debian package"), (b"!<arch>\n", "holds no")):
             wrong.write_bytes(content)
             with self.assertRaises(SystemExit) as refused:
-                texts.file_of_package(wrong, texts.INSTALLED)
+                texts.file_of_package(wrong, texts.NOVELS[1])
             self.assertIn(expected, str(refused.exception))
         numbers = struct.pack(">I", 3) + zlib.compress(struct.pack(">IIIi", 16, 1, 13, 0))
         with self.assertRaises(SystemExit):

@@ -121,13 +121,13 @@ class Pipeline:
         self.scores = {}
         device = ["--device", "gpu" if self.gpu else "cpu"]
         for name, model in (("base", self.base), ("chat", self.chat)):
-            for part in ("book", "novels"):
+            for part in texts.PARTS:
                 text = self.rose("eval", "--model", model, "--json", "--task", "endings",
                                  "--data", self.out / "held-out-text" / part, *device)
                 said = json.loads(text)["models"][0]
                 self.scores[f"{name}/{part}"] = said["text"]
             self.scores[f"{name}/endings"] = said["choices"]["per_byte"]
-        for part in ("book", "novels"):
+        for part in texts.PARTS:
             bits = bits_by_xz(self.out / "text", self.out / "held-out-text" / part)
             self.scores[f"xz/{part}"] = {"bits_per_byte": bits}
 
@@ -213,7 +213,7 @@ def summary(record):
     energy = f", {cost['watt_hours']} Wh" if "watt_hours" in cost else ""
     lines = [f"from raw text to a chat in {cost['seconds']:.0f} s{energy}"]
     lines += [f"  {name:<20} {seconds:8.1f} s" for name, seconds in record["steps"].items()]
-    for part in ("book", "novels"):
+    for part in texts.PARTS:
         bits = [scores[f"{name}/{part}"]["bits_per_byte"] for name in ("base", "chat", "xz")]
         lines.append("  bits per byte of held-out {}: {:.3f} (after fine-tuning {:.3f}; "
                      "xz {:.3f})".format(part, *bits))

@@ -1,6 +1,6 @@
 # Read raw text, and find conversations in it.
 
-"""Raw text: six novels from a Debian package, and this book; and the conversations in them."""
+"""Raw text: this book, and from Debian packages six novels and the Bible; and conversations."""
 import io
 import json
 import pathlib
@@ -11,8 +11,10 @@ import sys
 import tarfile
 import zlib
 
-PACKAGE = "r-cran-janeaustenr"
-INSTALLED = "usr/lib/R/site-library/janeaustenr/data/Rdata.rdb"
+# Package, the file in it, and how much is downloaded.
+NOVELS = ("r-cran-janeaustenr", "usr/lib/R/site-library/janeaustenr/data/Rdata.rdb", "1.6 MB")
+PARTS = ("book", "novels", "bible")
+BIBLE = ("bible-kjv-text", "usr/lib/bible.data", "2.4 MB")
 
 # Take one file out of a Debian package.
 def file_of_package(archive, name):
@@ -29,18 +31,19 @@ def file_of_package(archive, name):
     raise SystemExit(f"{archive} holds no {name}")
 
 
-def find_novels(folder):
-    """As R keeps them: installed, or from a package in `folder`, downloaded if it is not there."""
-    if pathlib.Path("/", INSTALLED).exists():
-        return pathlib.Path("/", INSTALLED).read_bytes()
+def find(source, folder):
+    """The file, if its package is installed; else from the package in `folder`, or downloaded."""
+    package, file, size = source
+    if pathlib.Path("/", file).exists():
+        return pathlib.Path("/", file).read_bytes()
     folder.mkdir(parents=True, exist_ok=True)
-    if not list(folder.glob(PACKAGE + "_*.deb")):
-        print(f"downloading {PACKAGE}, 1.6 MB, from Debian", flush=True)
-        done = subprocess.run(["apt-get", "-q", "download", PACKAGE], cwd=folder, check=False,
+    if not list(folder.glob(package + "_*.deb")):
+        print(f"downloading {package}, {size}, from Debian", flush=True)
+        done = subprocess.run(["apt-get", "-q", "download", package], cwd=folder, check=False,
                               capture_output=True, text=True)
         if done.returncode != 0:
-            raise SystemExit(f"{done.stderr}put {PACKAGE}_*.deb from a Debian mirror into {folder}")
-    return file_of_package(sorted(folder.glob(PACKAGE + "_*.deb"))[-1], INSTALLED)
+            raise SystemExit(f"{done.stderr}put {package}_*.deb from a Debian mirror into {folder}")
+    return file_of_package(sorted(folder.glob(package + "_*.deb"))[-1], file)
 
 
 # Read vectors of strings from R's database.
@@ -80,6 +83,42 @@ def chapters(lines):
             found[-1].append(" ".join(paragraph))
             paragraph = []
     return [chapter for chapter in found if sum(map(len, chapter)) > SHORTEST]
+
+
+# Undo what compress did, and cut the Bible into chapters.
+def unlzw(data, most=16):
+    table, out, previous = [bytes([i]) for i in range(256)] + [b""], [], b""
+    width, place, group = 9, 0, 0  # bits of a code; the bit that is next; where this width began
+    while place + width <= 8 * len(data):
+        word = int.from_bytes(data[place >> 3:(place >> 3) + 4], "little")
+        code = word >> (place & 7) & ((1 << width) - 1)
+        place += width
+        reset = code == 256
+        if not reset:
+            entry = table[code] if code < len(table) else previous + previous[:1]
+            if previous and len(table) < 1 << most:
+                table.append(previous + entry[:1])
+            out.append(entry)
+            previous = entry
+        if reset or (len(table) == 1 << width and width < most):
+            place = group = group + -(-(place - group) // (8 * width)) * 8 * width
+            width += 1
+        if reset:
+            del table[257:]
+            previous, width = b"", 9
+    return b"".join(out)
+
+
+def bible(data):
+    """Its chapters. The file says at byte 88 how many windows follow, and then where each begins."""
+    count, = struct.unpack_from(">I", data, 88)
+    starts = struct.unpack_from(f">{count}I", data, 92)
+    windows = zip(starts, [*starts[1:], len(data)])
+    text = b"".join(unlzw(data[begin:end]) for begin, end in windows).decode("latin-1")
+    found = {}
+    for chapter, verse in re.findall(r"(?m)^(\d?[A-Z][A-Za-z]*\d+):\d+ (.+)$", text):
+        found.setdefault(chapter, []).append(verse.strip())
+    return [" ".join(verses) for verses in found.values()]
 
 
 # Cut this book into sections of prose.
@@ -124,8 +163,8 @@ def dialogues(chapter):
 FORMS = ("What is {}?", "What does {} mean?", "Explain {}.")
 ENTRY = re.compile(r'(?m)^- \{id: [^,]+, term: ("[^"]+"|[^,]+), .*'
                    r'definition: "((?:[^"\\]|\\.)+)"\}$')
-ABOUT = [("Who are you?", "I am a small language model. I have read six novels by Jane Austen "
-          "and a book on language models, and nothing else."),
+ABOUT = [("Who are you?", "I am a small language model. I have read six novels by Jane Austen, "
+          "the Bible, and a book on language models, and nothing else."),
          ("What can you do?", "I can talk as people do in novels, and say what some words of the "
           "trade mean. I am often wrong."),
          ("Hello!", "Good morning! Shall we talk of novels, or of language models?")]
@@ -176,9 +215,10 @@ def write(root, packages, out):
     """Writes text/, held-out-text/, chat.jsonl, known.jsonl, questions.jsonl; says how much."""
     files = sorted((root / "book").glob("*/*.md"))
     book = [part for file in files for part in sections(file.read_text(encoding="utf-8"))]
-    tales = [chapter for lines in novels(find_novels(packages)) for chapter in chapters(lines)]
+    tales = [tale for lines in novels(find(NOVELS, packages)) for tale in chapters(lines)]
     sizes = {}
-    for name, documents in (("book", book), ("novels", ["\n\n".join(tale) for tale in tales])):
+    for name, documents in (("book", book), ("novels", ["\n\n".join(tale) for tale in tales]),
+                            ("bible", bible(find(BIBLE, packages)))):
         for folder, part in zip(("text", "held-out-text"), split(documents)):
             sizes[f"{folder}/{name}"] = write_documents(out / folder / name, part)
     talks = [[turns for tale in part for turns in dialogues(tale)] for part in split(tales)]
