@@ -149,7 +149,7 @@ class RawText(unittest.TestCase):
         self.assertEqual(expected, text + text[:10])
         self.assertEqual(texts.unlzw(packed[3:]), expected)
         self.assertEqual(texts.unlzw(bytes([0x61, 0x02, 0x0A])), b"aaa")  # the code that is not in the table yet: 97, 257
-        self.assertEqual(texts.bible(scripture(3))[2][:35], "In verse 1 of chapter 3 it is writte")
+        self.assertTrue(texts.bible(scripture(3))[2].startswith("In verse 1 of chapter 3 it is written. In verse 2"))
 
     def test_what_is_no_package(self):
         wrong = self.folder / "wrong.deb"
