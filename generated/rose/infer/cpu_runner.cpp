@@ -35,6 +35,7 @@ class CpuRunner final : public Runner {
   const MemoryPlan& memory() const override { return plan_; }
   std::string_view name() const override { return name_; }
   void launch(const StepInput& step) override;
+  void choose(std::span<const RowSampling> sampling) override;
   StepOutput wait() override;
   std::shared_ptr<const model::WeightSet> weights() const override { return weights_; }
   void set_weights(std::shared_ptr<const model::WeightSet> weights) override;
@@ -69,7 +70,7 @@ class CpuRunner final : public Runner {
     std::int64_t stride = 0;
   };
   static constexpr std::size_t sets = 3;
-  void choose_rows(const StepInput& step, Results& out);
+  void choose_rows(std::span<const RowSampling> sampling, Results& out);
   std::byte* page_at(std::size_t half, std::int64_t layer, std::int64_t page) const;
 
   std::shared_ptr<const model::WeightSet> weights_;
@@ -122,7 +123,8 @@ CpuRunner::CpuRunner(std::shared_ptr<const model::WeightSet> weights,
              .vocab = c.vocab_size,
              .hidden = c.hidden,
              .adapters = options.max_loras,
-             .adapter_rank = std::numeric_limits<std::int64_t>::max()};
+             .adapter_rank = std::numeric_limits<std::int64_t>::max(),
+             .late_choices = true};
   adapters_.resize(count(options.max_loras));
 
   layer_page_bytes_ = count(plan_.page_bytes / 2 / c.layers);
@@ -187,15 +189,19 @@ void CpuRunner::launch(const StepInput& step) {
   Results& results = results_[launched_ % sets];
   results.hidden.resize(step.hidden_tokens.size() * width);
   gather(step.hidden_tokens, results.hidden);
-  choose_rows(step, results);
+  if (!step.choose_later) choose_rows(step.sampling, results);
   ++launched_;
 }
 
-void CpuRunner::choose_rows(const StepInput& step, Results& out) {
-  const std::size_t n = step.sampling.size();
+void CpuRunner::choose(std::span<const RowSampling> sampling) {
+  choose_rows(sampling, results_[(launched_ + sets - 1) % sets]);
+}
+
+void CpuRunner::choose_rows(std::span<const RowSampling> sampling, Results& out) {
+  const std::size_t n = sampling.size();
   const auto width = count(weights_->config().hidden), vocab = count(limits_.vocab);
   out.stride = 0;
-  for (const RowSampling& row : step.sampling)
+  for (const RowSampling& row : sampling)
     out.stride = std::max<std::int64_t>(out.stride, row.logprobs);
   const std::size_t stride = count(out.stride);
   out.tokens.assign(n, -1), out.logprobs.assign(n, 0.0f);
@@ -209,8 +215,8 @@ void CpuRunner::choose_rows(const StepInput& step, Results& out) {
       static_cast<std::int64_t>(n), 1, [&](std::int64_t begin, std::int64_t end, int range) {
         for (auto r = count(begin); r < count(end); ++r) {
           const RowChoice choice =
-              choose(logits.subspan(r * vocab, vocab), step.sampling[r],
-                     scratch_[static_cast<std::size_t>(range)], workspace_.pool());
+              infer::choose(logits.subspan(r * vocab, vocab), sampling[r],
+                            scratch_[static_cast<std::size_t>(range)], workspace_.pool());
           out.tokens[r] = choice.token;
           out.logprobs[r] = choice.logprob;
           std::ranges::copy(choice.top_ids,

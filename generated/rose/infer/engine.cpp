@@ -146,7 +146,6 @@ std::shared_ptr<Active> Engine::State::accept(Request request, std::uint64_t num
     choice->tokens.reserve(
         static_cast<std::size_t>(limit + std::max(options.drafts, options.forced_drafts) + 1));
     choice->pages.reserve(static_cast<std::size_t>(limit / limits.page_size + 2));
-    choice->lockstep = choice->sampler.needs_history() || options.drafter != nullptr;
     choice->prompt_logits = s.prompt_logprobs >= 0 && i == 0;
     const auto& pooling = made->request.pooling;
     choice->cacheable = options.prefix_caching && s.prompt_logprobs < 0 &&

@@ -59,6 +59,13 @@ struct Launch {
   std::uint64_t weights_version = 0;
 };
 
+/// A row whose adjustments depend on a token that the launch before is choosing.
+struct LateRow {
+  Choice* choice;
+  std::size_t row;  ///< of the logits
+  std::int64_t position;
+};
+
 /// Is told of steps on the thread that takes them.
 class StepWatcher {
  public:
@@ -82,7 +89,8 @@ struct Engine::State {
   bool launch();  ///< false when the plan had nothing to run
   void build(Launch& launch);
   void add_row(const PlannedRow& row, Launch& launch);
-  void add_logits(const PlannedRow& row, std::int32_t begin);
+  void add_logits(const PlannedRow& row, std::int32_t begin, bool promised);
+  void choose_late();
   void add_hidden(const PlannedRow& row, std::int32_t begin);
   void complete();
   void take_row(const PlannedRow& row, std::int32_t logit, std::int32_t hidden,
@@ -142,6 +150,7 @@ struct Engine::State {
   std::vector<std::int32_t> ids, positions, offsets, table, logit_tokens, row_adapters,
       hidden_tokens;
   std::vector<RowSampling> sampling;
+  std::vector<LateRow> late;  ///< rows of `sampling` that are not final yet
   Statistics statistics;
   std::optional<std::vector<ProfileSpan>> profile;  ///< while somebody records
   Delivery delivery;

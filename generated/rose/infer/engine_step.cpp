@@ -37,6 +37,7 @@ bool Engine::State::step() {
     if (launched || !in_flight.empty()) {
       while (in_flight.size() > (launched ? depth : 0)) complete();
     }
+    if (launched) choose_late();
     std::erase_if(leaving, [](const auto& request) {
       return std::ranges::all_of(request->choices, [](const auto& c) { return c->in_flight == 0; });
     });
@@ -141,7 +142,7 @@ bool Engine::State::launch() {
   const std::int64_t stride = rows > 0 ? static_cast<std::int64_t>(table.size()) / rows : 0;
   if (watcher != nullptr) watcher->launching(next.rows);
   runner->launch({ids, positions, offsets, table, stride, copies, logit_tokens, sampling,
-                  row_adapters, hidden_tokens});
+                  row_adapters, hidden_tokens, !late.empty()});
   statistics.runner_seconds += since(start);
   ++launches, ++statistics.steps;
   in_flight.push_back(std::move(next));
@@ -151,6 +152,11 @@ bool Engine::State::launch() {
 // Guess what comes next.
 void Engine::State::guess() {
   const bool few = tokenizer.has_value() && scheduler.running().size() <= options.forced_streams;
+  for (Sequence* s : scheduler.running()) {
+    const RequestSampler& sampler = static_cast<const Choice&>(*s).sampler;
+    const bool guessed = options.drafter != nullptr || (few && sampler.grammar() != nullptr);
+    s->lockstep = guessed || (sampler.needs_history() && !runner->limits().late_choices);
+  }
   if (options.drafter == nullptr && !few) return;
   for (Sequence* s : scheduler.running()) {
     if (s->awaited > 0 || s->pending() != 1 || !s->drafts.empty()) continue;
@@ -174,6 +180,20 @@ void Engine::State::guess() {
   }
 }
 
+// Say how to choose, now that the names are known.
+void Engine::State::choose_late() {
+  if (late.empty()) return;
+  {
+    const Stretch filling(profile, "masks");
+    for (const LateRow& row : late)
+      if (!row.choice->done) sampling[row.row] = row.choice->sampler.row(row.position);
+  }
+  const auto start = Clock::now();
+  runner->choose(sampling);
+  statistics.runner_seconds += since(start);
+  late.clear();
+}
+
 // Pack the rows.
 namespace {
 
@@ -192,7 +212,7 @@ void sort_by_adapter(std::vector<PlannedRow>& rows, std::vector<std::int32_t>& s
 
 void Engine::State::build(Launch& next) {
   ids.clear(), positions.clear(), logit_tokens.clear(), sampling.clear(), next.first_logit.clear();
-  hidden_tokens.clear(), next.first_hidden.clear(), row_adapters.clear();
+  hidden_tokens.clear(), next.first_hidden.clear(), row_adapters.clear(), late.clear();
   offsets.assign(1, 0);
   next.rows.assign(plan.rows.begin(), plan.rows.end());
   sort_by_adapter(next.rows, row_adapters);
@@ -237,7 +257,7 @@ void Engine::State::add_row(const PlannedRow& row, Launch& next) {
   offsets.push_back(static_cast<std::int32_t>(ids.size()));
   next.first_logit.push_back(static_cast<std::int32_t>(logit_tokens.size()));
   next.first_hidden.push_back(static_cast<std::int32_t>(hidden_tokens.size()));
-  add_logits(row, begin);
+  add_logits(row, begin, promised);
   if (choice.request->request.pooling) add_hidden(row, begin);
   statistics.drafted += row.drafts;
   if (row.first < choice.prompt || row.count > 1 + row.drafts)
@@ -245,7 +265,7 @@ void Engine::State::add_row(const PlannedRow& row, Launch& next) {
 }
 
 // Say which logits are wanted, and how they are read.
-void Engine::State::add_logits(const PlannedRow& row, std::int32_t begin) {
+void Engine::State::add_logits(const PlannedRow& row, std::int32_t begin, bool promised) {
   auto& choice = static_cast<Choice&>(*row.sequence);
   for (std::int32_t i = 0; i < row.logits - row.choices; ++i) {
     logit_tokens.push_back(begin + i);
@@ -266,6 +286,11 @@ void Engine::State::add_logits(const PlannedRow& row, std::int32_t begin) {
           choice.request->choices[static_cast<std::size_t>(i)]->sampler.row(position));
     } else {
       logit_tokens.push_back(begin + row.count - 1 - row.drafts + i);
+      if (promised && choice.sampler.needs_history()) {
+        late.push_back({&choice, sampling.size(), position});
+        sampling.push_back(choice.sampler.settings(position));
+        continue;
+      }
       sampling.push_back(
           choice.sampler.row(position + i, drafts.first(static_cast<std::size_t>(i))));
     }

@@ -211,6 +211,7 @@ class GpuRunner final : public Runner {
     limits_.vocab = config_.vocab_size;
     limits_.hidden = config_.hidden;
     limits_.asynchronous = true;
+    limits_.late_choices = true;
     limits_.adapters = options_.max_loras;
     limits_.adapter_rank = options_.max_lora_rank;
     limits_.kv_key = kv_key(options_.kv_dtype, options_.kv_scales);
@@ -349,14 +350,24 @@ class GpuRunner final : public Runner {
       const gpu::AttentionPlan plan = decode_plan(lengths, recording->size, recording->splits);
       fill_input(slot, step, recording->size, recording->size, plan);
       recording->graph.launch(stream_.get());
-      send_adjustments(slot, step);
-      choose_tokens(slot, layout(recording->size, recording->size));
+      begin_choice(slot, step, layout(recording->size, recording->size));
     } else if (tokens > 0 && !launch_short(slot, step, lengths)) {
       launch_kernels(slot, step, lengths);
     }
-    slot.done.record(stream_.get());
+    if (!later_) slot.done.record(stream_.get());
     ++launches_;
     ++in_flight_;
+  }
+
+  void choose(std::span<const RowSampling> sampling) override {
+    if (!later_)
+      throw core::Error(core::Code::internal, "no launch waits to be told how").in("choose");
+    Slot& slot = slots_[count((launches_ - 1) % 2)];
+    slot.sampling.assign(sampling.begin(), sampling.end());
+    send_adjustments(slot);
+    choose_tokens(slot, *later_);
+    later_.reset();
+    slot.done.record(stream_.get());
   }
 
   // Wait for the oldest step.
@@ -413,7 +424,7 @@ class GpuRunner final : public Runner {
       row.given = slot.tokens[r];
       if (row.given < 0) continue;
       const RowChoice choice =
-          choose({slot.rows.as<float>() + i * v, v}, row, scratch_, core::default_pool());
+          infer::choose({slot.rows.as<float>() + i * v, v}, row, scratch_, core::default_pool());
       slot.logprobs[r] = choice.logprob;
       const auto at = static_cast<std::ptrdiff_t>(r * count(top));
       std::ranges::copy(choice.top_ids, slot.top_ids.begin() + at);
@@ -669,8 +680,7 @@ class GpuRunner final : public Runner {
     pass(padded, slot.choices, plan,
          {.adapted = has_adapters(step), .hidden = !slot.hidden_tokens.empty()});
     bring_hidden(slot);
-    send_adjustments(slot, step);
-    choose_tokens(slot, layout(padded, slot.choices));
+    begin_choice(slot, step, layout(padded, slot.choices));
   }
 
   /// With the laws off, prompts alone are walked in one go, without the merges that equality with short queries costs.
@@ -822,8 +832,7 @@ class GpuRunner final : public Runner {
     if (!plan) return false;
     fill_input(slot, step, size, short_choices_, *plan);
     found->second.launch(stream_.get());
-    send_adjustments(slot, step);
-    choose_tokens(slot, layout(size, short_choices_));
+    begin_choice(slot, step, layout(size, short_choices_));
     return true;
   }
 
@@ -836,12 +845,23 @@ class GpuRunner final : public Runner {
   }
 
   // Flatten what is done to the logits before a choice.
-  void send_adjustments(Slot& slot, const StepInput& step) {
+
+  /// Chooses, or leaves it to choose().
+  void begin_choice(Slot& slot, const StepInput& step, const InputLayout& at) {
+    if (step.choose_later) {
+      later_ = at;
+      return;
+    }
+    send_adjustments(slot);
+    choose_tokens(slot, at);
+  }
+
+  void send_adjustments(Slot& slot) {
     adjusted_ = false;
     adjustments_ = {};
     given_ = nullptr;
     bool bias = false, mask = false, context = false, given = false;
-    for (const RowSampling& row : step.sampling) {
+    for (const RowSampling& row : slot.sampling) {
       bias = bias || !row.adjust.bias.empty();
       mask = mask || !row.adjust.mask.empty();
       context = context || !row.adjust.context.empty();
@@ -853,9 +873,9 @@ class GpuRunner final : public Runner {
     adjust_lists_.clear();
     const std::size_t words = (count(limits_.vocab) + 31) / 32;
     const std::size_t masks_at =
-        mask ? adjust_lists_.room(step.sampling.size() * words * sizeof(std::uint32_t)) : 0;
-    for (std::size_t r = 0; r < step.sampling.size(); ++r) {
-      const RowSampling& row = step.sampling[r];
+        mask ? adjust_lists_.room(slot.sampling.size() * words * sizeof(std::uint32_t)) : 0;
+    for (std::size_t r = 0; r < slot.sampling.size(); ++r) {
+      const RowSampling& row = slot.sampling[r];
       targets.push_back(row.given >= 0 ? row.given : -static_cast<std::int32_t>(r) - 1);
       for (const auto& [id, value] : row.adjust.bias)
         bias_ids.push_back(id), values.push_back(value);
@@ -991,6 +1011,7 @@ class GpuRunner final : public Runner {
   std::vector<gpu::TableEntry> entries_;
   Lists lists_, adjust_lists_;
   bool adjusted_ = false;
+  std::optional<InputLayout> later_;  // of a launch whose tokens are chosen by choose()
   gpu::LogitAdjustments adjustments_;
   const std::int32_t* given_ = nullptr;
   ChooseScratch scratch_;

@@ -118,16 +118,21 @@ RequestSampler::RequestSampler(std::shared_ptr<const Sampling> sampling, int cho
 }
 
 // Ask one row for the token at a position.
+RowSampling RequestSampler::settings(std::int64_t position) const {
+  const Sampling& s = *sampling_;
+  return {.params = {.temperature = s.temperature,
+                     .top_k = s.top_k,
+                     .top_p = s.top_p,
+                     .min_p = s.min_p,
+                     .seed = seed_,
+                     .position = static_cast<std::uint64_t>(position)},
+          .logprobs = s.logprobs,
+          .processed = s.processed_logprobs};
+}
+
 RowSampling RequestSampler::row(std::int64_t position, std::span<const std::int32_t> drafts) {
   const Sampling& s = *sampling_;
-  RowSampling row{.params = {.temperature = s.temperature,
-                             .top_k = s.top_k,
-                             .top_p = s.top_p,
-                             .min_p = s.min_p,
-                             .seed = seed_,
-                             .position = static_cast<std::uint64_t>(position)},
-                  .logprobs = s.logprobs,
-                  .processed = s.processed_logprobs};
+  RowSampling row = settings(position);
   while (needs_history() && drafted_.size() <= drafts.size())
     drafted_.push_back(std::make_unique<Lists>());
   bool over = false;  // the grammar allows nothing but the end

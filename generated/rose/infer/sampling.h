@@ -61,13 +61,16 @@ class RequestSampler {
                  std::span<const std::int32_t> eos_ids);
 
   /// True with penalties or a grammar: the row of a token depends on the tokens before it, so it
-  /// cannot be made while the one before is still being computed.
+  /// cannot be made while the one before is still being chosen.
   bool needs_history() const { return penalised_ || state_ != nullptr; }
 
   /// The settings for the token that will stand at `position`, counted from the prompt's start, as
   /// if the tokens accepted so far were followed by `drafts`. The lists live until the next accept
   /// or the next row with as many drafts.
   RowSampling row(std::int64_t position, std::span<const std::int32_t> drafts = {});
+
+  /// The part of it that does not depend on tokens: all but the adjustments.
+  RowSampling settings(std::int64_t position) const;
 
   /// The token was chosen. False: the grammar forbids it (it came from elsewhere than a row).
   bool accept(std::int32_t token);

@@ -38,7 +38,8 @@ struct StepInput {
   std::span<const std::int32_t>
       adapters{};  ///< [S], ascending: slots of adapters, -1 for none; empty: none at all
   std::span<const std::int32_t>
-      hidden_tokens{};  ///< [H], packed indices, ascending: whose hidden states are wanted
+      hidden_tokens{};        ///< [H], packed indices, ascending: whose hidden states are wanted
+  bool choose_later = false;  ///< what stands in `sampling` is not final: choose() will follow
 };
 
 /// What was chosen, row by row of logit_tokens.
@@ -63,7 +64,8 @@ struct RunnerLimits {
   bool asynchronous = false;  ///< launch returns before the work is done: overlapping is worth it
   std::int64_t hidden = 0;    ///< C, numbers of a hidden state
   std::int64_t adapters = 0, adapter_rank = 0;  ///< slots, and the most that one may have
-  std::uint64_t kv_key = 0;  ///< what a page's bytes mean: see kv_key(); 0: its size says enough
+  std::uint64_t kv_key = 0;   ///< what a page's bytes mean: see kv_key(); 0: its size says enough
+  bool late_choices = false;  ///< whether a step may be launched before it is said how to choose
 };
 
 class Runner {
@@ -74,6 +76,9 @@ class Runner {
   virtual std::string_view name() const = 0;  ///< device and kernels, for reports
 
   virtual void launch(const StepInput& step) = 0;  ///< at most two launches may be waited for
+  /// After a launch with choose_later, and before anything else but wait() for the launch before it: all of its rows, with the
+  /// parameters that the launch was given and with their adjustments. Only where late_choices.
+  virtual void choose(std::span<const RowSampling> /*sampling*/) {}
   virtual StepOutput
   wait() = 0;  ///< of the oldest launch; valid until the second launch after this
 

@@ -634,6 +634,72 @@ TEST(Engine, RowsThatWaitForNamesGoTogether) {
   EXPECT_EQ(ask(true), ask(false));
 }
 
+// Masks that come late are the right ones.
+
+/// Allows the neighbours of the newest token, modulo the vocabulary.
+class Neighbours final : public Grammar {
+  struct State final : GrammarState {
+    std::int32_t last = -1;
+    std::int32_t vocab = 0;
+    bool allows(std::int32_t t) const {
+      return last < 0 || t == (last + 1) % vocab || t == (last + vocab - 1) % vocab;
+    }
+    bool accept(std::int32_t token) override {
+      if (!allows(token)) return false;
+      last = token;
+      return true;
+    }
+    void mask(std::span<std::uint32_t> words) override {
+      std::ranges::fill(words, 0u);
+      for (std::int32_t t = 0; t < vocab; ++t)
+        if (allows(t)) words[static_cast<std::size_t>(t / 32)] |= 1u << t % 32;
+    }
+    bool can_end() const override { return false; }
+    bool must_end() const override { return false; }
+    std::string forced() const override { return {}; }
+    std::unique_ptr<GrammarState> clone() const override { return std::make_unique<State>(*this); }
+  };
+  std::int32_t vocab_;
+
+ public:
+  explicit Neighbours(std::int32_t vocab) : vocab_(vocab) {}
+  std::unique_ptr<GrammarState> start() const override {
+    auto state = std::make_unique<State>();
+    state->vocab = vocab_;
+    return state;
+  }
+};
+
+TEST(Engine, LateMasksAreTheRightOnes) {
+  const auto weights = little();
+  const auto vocab = static_cast<std::int32_t>(weights->config().vocab_size);
+  const auto ask = [&](bool overlap) {
+    Engine engine(make_cpu_runner(weights, {.max_tokens = 32, .max_sequences = 8}),
+                  {.overlap = overlap});
+    std::vector<Ears> all;
+    for (int i = 0; i < 12; ++i) {  // more than run at once, of three kinds, of different lengths
+      Request r = make({1, 2, 3, i}, 1.0f, 10 + 3 * i);
+      r.sampling.ignore_eos = i % 3 == 0;
+      if (i % 3 > 0) r.sampling.grammar = std::make_shared<Neighbours>(vocab);
+      if (i % 3 == 2) r.sampling.repetition_penalty = 1.3f;
+      all.push_back(listen(r));
+      engine.submit(std::move(r));
+    }
+    engine.run();
+    std::vector<std::vector<std::int32_t>> tokens;
+    for (const Ears& ears : all) tokens.push_back(ears->at(0).tokens);
+    return tokens;
+  };
+  const auto late = ask(true);
+  EXPECT_EQ(late, ask(false));
+  for (std::size_t i = 0; i < late.size(); ++i) {
+    for (std::size_t t = 1; i % 3 > 0 && t < late[i].size(); ++t) {
+      const std::int32_t step = (late[i][t] - late[i][t - 1] + vocab) % vocab;
+      EXPECT_TRUE(step == 1 || step == vocab - 1) << "answer " << i << ", token " << t;
+    }
+  }
+}
+
 // A longer answer allocates no more than a short one.
 TEST(Engine, AllocatesNothingPerToken) {
   Engine engine(make_cpu_runner(little(), {.max_sequences = 4}), {.overlap = true});
