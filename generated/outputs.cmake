@@ -789,6 +789,7 @@ set(ROSE_EXAMPLE_OUTPUTS
   e4m3-table-example)
 set(ROSE_FAILS)
 set(ROSE_EXERCISES
+  bounded-home
   history-td
   horizon-fit
   kahan
@@ -810,7 +811,9 @@ set(ROSE_EXERCISES
   rl-sign-test
   rl-split-whole
   rl-token-lag
-  segmented-add)
+  segmented-add
+  split-devices
+  two-clocks)
 set(ROSE_BENCHES
   attn-bwd-d128-causal-8k
   attn-bwd-d64-causal-1k
@@ -889,12 +892,15 @@ set(ROSE_LINKS_train-deterministic-cost torch cuda)
 set(ROSE_LINKS_train-gpt2-124m torch cuda)
 set(ROSE_LINKS_train-qwen3-0.6b torch cuda)
 set(ROSE_LINKS_transpose cuda)
+set(ROSE_LINKS_bounded-home torch)
 set(ROSE_LINKS_lion-step torch)
 set(ROSE_LINKS_lora-size torch cuda)
 set(ROSE_LINKS_narrow-place cuda)
 set(ROSE_LINKS_preference-length torch)
 set(ROSE_LINKS_prefix-radix torch)
 set(ROSE_LINKS_segmented-add cuda)
+set(ROSE_LINKS_split-devices torch)
+set(ROSE_LINKS_two-clocks torch)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
 set(ROSE_LINKS_1-foundations/14-first-words torch)
@@ -989,6 +995,8 @@ set(ROSE_FILES
   bench/transpose.cpp
   examples/e4m3-table-example.cpp
   examples/e4m3-table-example.out
+  exercises/bounded-home_solution.cpp
+  exercises/bounded-home_stub.cpp
   exercises/history-td_solution.cpp
   exercises/history-td_stub.cpp
   exercises/horizon-fit_solution.cpp
@@ -1033,6 +1041,10 @@ set(ROSE_FILES
   exercises/rl-token-lag_stub.cpp
   exercises/segmented-add_solution.cpp
   exercises/segmented-add_stub.cpp
+  exercises/split-devices_solution.cpp
+  exercises/split-devices_stub.cpp
+  exercises/two-clocks_solution.cpp
+  exercises/two-clocks_stub.cpp
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
   labs/counting/allocations.h

@@ -1,4 +1,5 @@
 """Starts `rose serve` for a test, with the parrot unless weights are asked for, and ends it."""
+import atexit
 import http.client
 import json
 import os
@@ -17,6 +18,7 @@ class Server:
         self.process = subprocess.Popen(
             [ROSE, "serve", "--port", "0", *(["--parrot"] if parrot else []), *map(str, arguments)],
             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env={**os.environ, **(env or {})})
+        atexit.register(self.process.kill)  # a test that failed leaves nothing behind
         self.log = []
         self.port = None
         listening = threading.Event()

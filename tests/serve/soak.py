@@ -251,7 +251,7 @@ class Soak:
             if len(pids) == 2 and time.monotonic() < self.deadline and self.done < options.requests:
                 self.killed.append(time.monotonic())
                 os.kill(self.random.choice(pids), signal.SIGKILL)
-                self.kinds["engines killed"] += 1
+                self.kinds["killed"] += 1
 
     async def run(self):
         print_every, last = 60, time.monotonic()
@@ -323,8 +323,8 @@ def main():
             if len(pids) != 2:
                 wrong.append(f"processes: {pids}")
             restarts = server.metric("rose_engine_restarts_total")
-            if restarts != soak.kinds["engines killed"]:
-                wrong.append(f"{restarts} restarts for {soak.kinds['engines killed']} kills")
+            if restarts != soak.kinds["killed"]:
+                wrong.append(f"{restarts} restarts for {soak.kinds['killed']} kills")
         finally:
             status = server.stop()
         if status != 0:

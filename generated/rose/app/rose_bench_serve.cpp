@@ -154,6 +154,20 @@ int most_streams(const BenchArguments& a) {
   return most;
 }
 
+/// Of the longest conversation, rounded up; a chat template adds some.
+std::int64_t most_tokens(const BenchArguments& a) {
+  constexpr std::int64_t round = 256;
+  std::int64_t most = 0;
+  for (const serve::Workload& w : loads_of(a))
+    for (const serve::PlannedTalk& talk : serve::plan_load(w)) {
+      std::int64_t tokens = 0;
+      for (const serve::PlannedTurn& turn : talk.turns)
+        tokens += static_cast<std::int64_t>(turn.tokens.size()) + turn.answer;
+      most = std::max(most, tokens);
+    }
+  return (most / round + 2) * round;
+}
+
 std::vector<serve::BenchResult> bench_servers(BenchArguments& a) {
   std::vector<serve::BenchResult> results;
   serve::pin_thread(serve::parse_processors(a.client_cpus));
@@ -169,6 +183,7 @@ std::vector<serve::BenchResult> bench_servers(BenchArguments& a) {
                                              .arguments = a.server_arguments,
                                              .processors = serve::parse_processors(a.server_cpus),
                                              .streams = most_streams(a),
+                                             .context = most_tokens(a),
                                              .log = a.server_log});
     serve::Target target = server.target();
     target.chat = a.target.chat, target.words |= a.target.words, target.timeout = a.target.timeout;

@@ -37,7 +37,7 @@ const std::vector<ServerKind>& server_kinds() {
        .model = "bench"},
       {.name = "llama.cpp",
        .command = {"llama-server", "--model", "{model}", "--port", "{port}", "--parallel",
-                   "{streams}", "--alias", "bench"},
+                   "{streams}", "--ctx-size", "{context}", "--alias", "bench"},
        .ready = {"/health"},
        .extra = {{"timings_per_token", true}, {"cache_prompt", true}},
        .model = "bench"},
@@ -58,7 +58,7 @@ const std::vector<ServerKind>& server_kinds() {
        .ready = {"/health"},
        .extra = {}},
       {.name = "transformers",
-       .command = {"transformers", "serve", "--port", "{port}", "--host", "127.0.0.1",
+       .command = {"transformers", "serve", "{model}", "--port", "{port}", "--host", "127.0.0.1",
                    "--continuous-batching"},
        .ready = {"/health", "/v1/models"},
        .extra = {{"ignore_eos", nullptr}, {"stream_options", nullptr}},
@@ -174,6 +174,7 @@ StartedServer::StartedServer(const ServerKind& kind, const StartOptions& options
     if (word == "{model}") word = options.model;
     if (word == "{port}") word = std::to_string(target_.port);
     if (word == "{streams}") word = std::to_string(options.streams);
+    if (word == "{context}") word = std::to_string(options.streams * options.context);
   }
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
   command_ = fmt::format("{}", fmt::join(words, " "));

@@ -15,7 +15,7 @@ namespace rose::serve {
 struct ServerKind {
   std::string name;
   std::vector<std::string>
-      command;  ///< {model}, {port}, {streams} are replaced; the first is looked for on the PATH
+      command;  ///< {model}, {port}, {streams}, {context} are replaced; the first is looked for on the PATH
   std::vector<std::string> ready;  ///< paths of which one answers 200 when it is up
   json::object extra;              ///< fields of requests; null takes one away
   bool ids = true;                 ///< takes prompts as token ids
@@ -38,7 +38,8 @@ struct StartOptions {
   std::string model;
   std::vector<std::string> arguments{};  ///< further ones
   std::vector<int> processors{};
-  int streams = 64;  ///< requests at once that it must be ready for
+  int streams = 64;             ///< requests at once that it must be ready for
+  std::int64_t context = 4096;  ///< tokens that each of them may have
   double ready_seconds = 900.0;
   std::string log{};  ///< file of what it prints; empty: nowhere
 };

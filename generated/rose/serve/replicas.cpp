@@ -167,12 +167,14 @@ std::size_t ReplicaBackend::ready() const {
 
 std::vector<int> ReplicaBackend::open() const {
   std::vector<int> out;
+  out.reserve(replicas_.size());
   for (const Replica& r : replicas_) out.push_back(*r.open);
   return out;
 }
 
 void ReplicaBackend::stop() {
   std::vector<std::jthread> stopping;
+  stopping.reserve(replicas_.size());
   for (Replica& r : replicas_) stopping.emplace_back([&r] { r.backend->stop(); });
 }
 

@@ -39,6 +39,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <numeric>
 
 #include "labs/evidence/values.h"
 #include "labs/inference/routing.h"
