@@ -209,7 +209,7 @@
         bar(p, 'said'), bar(left.get(token) || 0, 'left'))));
       const kept = [...left.values()].filter((p) => p > 0);
       const outside = 1 - kept.reduce((all, p) => all + p, 0);
-      sum.textContent = (kept.length < left.size || outside < 1e-4 ? `${kept.length} token${kept.length === 1 ? '' : 's'} can be drawn` : `the ${left.size} likeliest carry ${percent(1 - outside)} of what can be drawn`) +
+      sum.textContent = (kept.length < left.size || outside < 1e-4 ? `${kept.length} token${kept.length === 1 ? '' : 's'} can be drawn` : `The ${left.size} likeliest carry ${percent(1 - outside)} of what can be drawn`) +
         (drawn === undefined ? '.' : `; this time it was “${drawn.replace(/ /g, '·').replace(/\n/g, '\\n')}”.`);
     };
     const settings = () => ({ temperature: Number(warm.value), top_k: Number(many.value) || -1, top_p: Number(nucleus.value), min_p: Number(least.value) });
