@@ -12,6 +12,10 @@ set(ROSE_OUTPUTS
   labs/gpu/costs.h
   labs/gpu/gpu_test.h
   labs/gpu/ladder.h
+  labs/gpu/matmul.cpp
+  labs/gpu/matmul.cu
+  labs/gpu/matmul.h
+  labs/gpu/matmul_library.cu
   labs/gpu/reduce.cpp
   labs/gpu/reduce.cu
   labs/gpu/reduce.h
@@ -727,6 +731,7 @@ set(ROSE_CHAPTER_TESTS
   4-kernels/05-transpose
   4-kernels/07-softmax
   4-kernels/08-norms
+  4-kernels/09-gemm-in-fp32
   4-kernels/10-the-linear-layer
   4-kernels/11-packed-and-grouped-weights
   4-kernels/12-attention-forward
@@ -813,7 +818,8 @@ set(ROSE_EXERCISES
   rl-token-lag
   segmented-add
   split-devices
-  two-clocks)
+  two-clocks
+  wave-share)
 set(ROSE_BENCHES
   attn-bwd-d128-causal-8k
   attn-bwd-d64-causal-1k
@@ -834,6 +840,7 @@ set(ROSE_BENCHES
   engine-schema-cost
   gemm-bf16-shapes
   gemm-fp32-4096
+  gemm-fp32-ladder
   grammar-mask-cpu
   numerics-contract
   paged-decode-64x4k
@@ -873,6 +880,7 @@ set(ROSE_LINKS_engine-scheduler-step torch)
 set(ROSE_LINKS_engine-schema-cost torch)
 set(ROSE_LINKS_gemm-bf16-shapes cuda)
 set(ROSE_LINKS_gemm-fp32-4096 cuda)
+set(ROSE_LINKS_gemm-fp32-ladder cuda)
 set(ROSE_LINKS_grammar-mask-cpu torch)
 set(ROSE_LINKS_numerics-contract cuda)
 set(ROSE_LINKS_paged-decode-64x4k cuda)
@@ -901,6 +909,7 @@ set(ROSE_LINKS_prefix-radix torch)
 set(ROSE_LINKS_segmented-add cuda)
 set(ROSE_LINKS_split-devices torch)
 set(ROSE_LINKS_two-clocks torch)
+set(ROSE_LINKS_wave-share cuda)
 set(ROSE_LINKS_1-foundations/03-automatic-differentiation torch)
 set(ROSE_LINKS_1-foundations/13-the-forward-pass torch)
 set(ROSE_LINKS_1-foundations/14-first-words torch)
@@ -925,6 +934,7 @@ set(ROSE_LINKS_4-kernels/04-scan-and-compaction cuda)
 set(ROSE_LINKS_4-kernels/05-transpose cuda)
 set(ROSE_LINKS_4-kernels/07-softmax cuda)
 set(ROSE_LINKS_4-kernels/08-norms cuda)
+set(ROSE_LINKS_4-kernels/09-gemm-in-fp32 cuda)
 set(ROSE_LINKS_4-kernels/10-the-linear-layer cuda)
 set(ROSE_LINKS_4-kernels/11-packed-and-grouped-weights cuda)
 set(ROSE_LINKS_4-kernels/12-attention-forward cuda)
@@ -973,6 +983,7 @@ set(ROSE_FILES
   bench/engine-schema-cost.cpp
   bench/gemm-bf16-shapes.cpp
   bench/gemm-fp32-4096.cpp
+  bench/gemm-fp32-ladder.cpp
   bench/grammar-mask-cpu.cpp
   bench/numerics-contract.cpp
   bench/paged-decode-64x4k.cpp
@@ -1045,6 +1056,8 @@ set(ROSE_FILES
   exercises/split-devices_stub.cpp
   exercises/two-clocks_solution.cpp
   exercises/two-clocks_stub.cpp
+  exercises/wave-share_solution.cpp
+  exercises/wave-share_stub.cpp
   labs/autodiff/tape.h
   labs/autodiff/vjp.h
   labs/counting/allocations.h
@@ -1057,6 +1070,10 @@ set(ROSE_FILES
   labs/gpu/costs.h
   labs/gpu/gpu_test.h
   labs/gpu/ladder.h
+  labs/gpu/matmul.cpp
+  labs/gpu/matmul.cu
+  labs/gpu/matmul.h
+  labs/gpu/matmul_library.cu
   labs/gpu/reduce.cpp
   labs/gpu/reduce.cu
   labs/gpu/reduce.h
@@ -1772,6 +1789,7 @@ set(ROSE_FILES
   tests/4-kernels/05-transpose_test.cpp
   tests/4-kernels/07-softmax_test.cpp
   tests/4-kernels/08-norms_test.cpp
+  tests/4-kernels/09-gemm-in-fp32_test.cpp
   tests/4-kernels/10-the-linear-layer_test.cpp
   tests/4-kernels/11-packed-and-grouped-weights_test.cpp
   tests/4-kernels/12-attention-forward_test.cpp
