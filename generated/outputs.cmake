@@ -27,6 +27,9 @@ set(ROSE_OUTPUTS
   labs/gpu/scan.h
   labs/gpu/scan_library.cu
   labs/gpu/scan_tile.cuh
+  labs/gpu/softmax_ladder.cpp
+  labs/gpu/softmax_ladder.cu
+  labs/gpu/softmax_ladder.h
   labs/gpu/transpose.cpp
   labs/gpu/transpose.cu
   labs/gpu/transpose.h
@@ -854,6 +857,8 @@ set(ROSE_BENCHES
   server-itl-tail
   server-ttft-idle
   softmax
+  softmax-ladder
+  softmax-long
   swiglu
   tokenizer-encode
   train-cpu-eager
@@ -893,6 +898,8 @@ set(ROSE_LINKS_scan cuda)
 set(ROSE_LINKS_server-http-cost torch)
 set(ROSE_LINKS_server-itl-tail torch)
 set(ROSE_LINKS_server-ttft-idle torch)
+set(ROSE_LINKS_softmax-ladder cuda)
+set(ROSE_LINKS_softmax-long cuda)
 set(ROSE_LINKS_softmax cuda)
 set(ROSE_LINKS_swiglu cuda)
 set(ROSE_LINKS_train-cpu-eager torch)
@@ -996,6 +1003,8 @@ set(ROSE_FILES
   bench/server-http-cost.cpp
   bench/server-itl-tail.cpp
   bench/server-ttft-idle.cpp
+  bench/softmax-ladder.cpp
+  bench/softmax-long.cpp
   bench/softmax.cpp
   bench/swiglu.cpp
   bench/tokenizer-encode.cpp
@@ -1085,6 +1094,9 @@ set(ROSE_FILES
   labs/gpu/scan.h
   labs/gpu/scan_library.cu
   labs/gpu/scan_tile.cuh
+  labs/gpu/softmax_ladder.cpp
+  labs/gpu/softmax_ladder.cu
+  labs/gpu/softmax_ladder.h
   labs/gpu/transpose.cpp
   labs/gpu/transpose.cu
   labs/gpu/transpose.h

@@ -103,7 +103,8 @@ __global__ void __launch_bounds__(kThreads) square_kernel(Product p) {
   float sum[kEach][kEach] = {};
   for (int k = 0; k < p.k; k += kDepth) {
     ROSE_UNROLL()
-    for (int at = thread; at < kTile * kDepth; at += kThreads) {
+    for (int u = 0; u < kTile * kDepth / kThreads; ++u) {
+      const int at = thread + u * kThreads;
       const int r = at / kDepth, i = at % kDepth, line = at / kTile, c = at % kTile;
       a[r][i] = top + r < p.m && k + i < p.k ? p.row_of_a(top + r)[k + i] : 0.0f;
       b[line][c] = k + line < p.k && left + c < p.n ? p.row_of_b(k + line)[left + c] : 0.0f;
@@ -251,18 +252,22 @@ __device__ __forceinline__ void copy_async_4(float* to, const float* from, bool 
 template <int kRows, int kColumns, int kLines, int kStages>
 struct Staged {
   static constexpr int warps_across = kColumns / 64, threads = kRows / 32 * warps_across * 32;
-  static constexpr int pitch = kRows + 4;
+  static constexpr int pitch = kRows + 4, quads = kLines * kColumns / 4;
+  static_assert(kRows * kLines % threads == 0);
 
   __device__ static void copy(const Product& p, int top, int left, int k, float* a, float* b) {
     const int thread = static_cast<int>(threadIdx.x);
     ROSE_UNROLL()
-    for (int at = thread; at < kRows * kLines; at += threads) {
+    for (int u = 0; u < kRows * kLines / threads; ++u) {
+      const int at = thread + u * threads;
       const int r = at / kLines, i = at % kLines;
       const bool there = top + r < p.m && k + i < p.k;
       copy_async_4(a + i * pitch + r, there ? p.row_of_a(top + r) + k + i : p.a, there);
     }
     ROSE_UNROLL()
-    for (int at = thread; at < kLines * kColumns / 4; at += threads) {
+    for (int u = 0; u < (quads + threads - 1) / threads; ++u) {
+      const int at = thread + u * threads;
+      if (quads % threads != 0 && at >= quads) continue;
       const int i = at / (kColumns / 4), c = at % (kColumns / 4) * 4;
       const bool there = k + i < p.k && left + c < p.n;
       kernels::gpu::copy_async_16(kernels::gpu::shared_address(b + i * kColumns + c),

@@ -47,7 +47,7 @@ class MatmulLibrary {
 
  private:
   struct State;
-  std::shared_ptr<const State> state_;
+  std::shared_ptr<State> state_;
 };
 
 // Multiply in the plainest way.

@@ -2,7 +2,9 @@
 
 #include <cublasLt.h>
 
+#include <algorithm>
 #include <array>
+#include <memory>
 #include <string>
 
 #include "labs/gpu/matmul.h"
@@ -64,7 +66,7 @@ int MatmulLibrary::version() {
 void MatmulLibrary::launch(int proposal, const float* a, const float* b, float* c,
                            gpu::Workspace workspace, gpu::Stream stream) const {
   const float one = 1.0f, zero = 0.0f;
-  const State& s = *state_;
+  State& s = *state_;
   check(cublasLtMatmul(s.handle, &s.operation, &one, b, &s.b, a, &s.a, &zero, c, &s.c, c, &s.c,
                        &s.found.at(static_cast<std::size_t>(proposal)).algo, workspace.data,
                        workspace.bytes, kernels::gpu::to_cuda(stream)),
