@@ -722,6 +722,7 @@ set(ROSE_CHAPTER_TESTS
   2-training/07-activation-memory
   2-training/08-fused-layers
   2-training/09-evaluating-a-language-model
+  2-training/10-scaling-laws
   2-training/11-supervised-fine-tuning
   2-training/12-preference-optimisation
   2-training/13-preparing-a-corpus
@@ -833,6 +834,7 @@ set(ROSE_BENCHES
   cpu-decode-smollm2
   cpu-prefill-smollm2
   cross-entropy
+  data-tokenize-cores
   engine-bs1-qwen3-0.6b
   engine-cpu-batch
   engine-invariance-cost
@@ -930,6 +932,7 @@ set(ROSE_LINKS_2-training/06-checkpoints-and-exact-resume torch)
 set(ROSE_LINKS_2-training/07-activation-memory torch cuda)
 set(ROSE_LINKS_2-training/08-fused-layers cuda)
 set(ROSE_LINKS_2-training/09-evaluating-a-language-model torch)
+set(ROSE_LINKS_2-training/10-scaling-laws torch)
 set(ROSE_LINKS_2-training/11-supervised-fine-tuning torch cuda)
 set(ROSE_LINKS_2-training/12-preference-optimisation torch)
 set(ROSE_LINKS_2-training/14-a-run-and-its-record torch)
@@ -980,6 +983,7 @@ set(ROSE_FILES
   bench/cpu-decode-smollm2.cpp
   bench/cpu-prefill-smollm2.cpp
   bench/cross-entropy.cpp
+  bench/data-tokenize-cores.cpp
   bench/engine-bs1-qwen3-0.6b.cpp
   bench/engine-cpu-batch.cpp
   bench/engine-invariance-cost.cpp
@@ -1789,6 +1793,7 @@ set(ROSE_FILES
   tests/2-training/07-activation-memory_test.cpp
   tests/2-training/08-fused-layers_test.cpp
   tests/2-training/09-evaluating-a-language-model_test.cpp
+  tests/2-training/10-scaling-laws_test.cpp
   tests/2-training/11-supervised-fine-tuning_test.cpp
   tests/2-training/12-preference-optimisation_test.cpp
   tests/2-training/13-preparing-a-corpus_test.cpp

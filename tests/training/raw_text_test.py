@@ -121,6 +121,7 @@ class RawText(unittest.TestCase):
         self.assertEqual(record["best"]["loss"], min(loss for _, loss in record["curve"]["held_out"]))
         self.assertLess(record["curve"]["training"][-1][1], record["curve"]["training"][0][1])
         self.assertEqual(len(record["answers"]), 6)
+        self.assertLess(record["loading"]["stalled_seconds"], record["loading"]["step_seconds"])
         self.assertEqual(record["recall"]["of"], 64)
         self.assertGreater(record["scores"]["xz/book"]["bits_per_byte"], 1.0)
         self.assertGreaterEqual(record["median"], record["cost"]["device_seconds"])

@@ -191,13 +191,16 @@ def cost_of(meter, seconds):
 
 def record_of(run, seconds):
     base, chat = run.base_run, run.chat_run
-    rates = [line["tokens_per_second"] for line in texts.read_lines(run.out / "base/timing.jsonl")]
+    times = texts.read_lines(run.out / "base/timing.jsonl")
+    rates = sorted(line["tokens_per_second"] for line in times)
     return {
         "metric": "time", "unit": "s", "better": "lower", "samples": 1, "warmup": 0,
         "median": round(seconds, 1), "cost": cost_of(run.meter, seconds),
         "steps": {name: round(value, 1) for name, value in run.meter.seconds.items()},
         "texts": run.sizes, "tokens": int(base["loss"][-1]["tokens"]),
-        "tokens_per_second": round(sorted(rates)[len(rates) // 2]),
+        "tokens_per_second": round(rates[len(rates) // 2]),
+        "loading": {"stalled_seconds": round(times[-1]["stalled_seconds"], 6),
+                    "step_seconds": round(sum(line["seconds"] for line in times), 3)},
         "best": {"step": run.best["step"], "loss": round(run.best["validation_loss"], 4)},
         "curve": {"training": thinned(base["loss"], "loss"),
                   "held_out": thinned(base["validation_loss"], "validation_loss")},

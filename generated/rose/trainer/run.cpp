@@ -224,7 +224,8 @@ void Run::after_step(const StepReport& report, double seconds, core::Progress& p
     for (const auto& [name, value] : task_->numbers()) line.values.emplace_back(name, value);
     line.timing = {{"seconds", seconds},
                    {"tokens_per_second", rate},
-                   {"memory_bytes", static_cast<double>(device.memory_used)}};
+                   {"memory_bytes", static_cast<double>(device.memory_used)},
+                   {"stalled_seconds", task_->stalled_seconds()}};
     if (mfu > 0) line.timing.emplace_back("mfu", mfu);
     log_->write(line, wall_time());
   }

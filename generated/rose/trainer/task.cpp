@@ -35,6 +35,7 @@ class TextTask final : public Task {
   core::json::value position() const override { return source_.position(); }
   void restore(const core::json::value& position) override { source_.restore(position); }
   double bytes_per_token() const override { return data_.bytes_per_token; }
+  double stalled_seconds() const override { return source_.stalled_seconds(); }
   LossSum validate(Compute& compute) override;
   std::vector<std::int32_t> prompt(const std::string& text) const override {
     if (!tokenizer_) return {};

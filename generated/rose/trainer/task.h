@@ -35,6 +35,7 @@ class Task {
   /// More numbers of the last step or validation, for the record.
   virtual std::vector<std::pair<std::string, double>> numbers() { return {}; }
   virtual std::string description() const { return ""; }  ///< a line for people; may be empty
+  virtual double stalled_seconds() const { return 0.0; }  ///< that next() has waited for data
 };
 
 /// The task of `config`, in FOLDER. `positions` and `vocabulary` are the model's.

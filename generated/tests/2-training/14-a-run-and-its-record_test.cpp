@@ -129,6 +129,35 @@ TEST(Config, MistakesAreNamedWithWhatWouldDo) {
             "be reached: lower it");
 }
 
+// Every ready configuration can be what it says.
+TEST(TrainConfig, ReadyOnesCanBeWhatTheySay) {
+  int gpt2 = 0, found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("configs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    TrainConfig c = read_config(entry.path());
+    const std::string name = entry.path().stem().string();
+    EXPECT_EQ(c.name, name);
+    if (name == "raw-text") c.data.train = {"made by its script"};
+    if (name == "raw-text-chat") c.model.from = "made", c.chat.files = {"made by its script"};
+    EXPECT_NO_THROW(check(c)) << name;
+    ++found;
+    if (!name.starts_with("gpt2-")) continue;
+    const model::Config& m = c.model.shape;
+    const std::int64_t w = m.hidden;
+    EXPECT_EQ(m.ffn, 4 * w);
+    EXPECT_EQ(m.heads * m.head_dim, w);
+    const std::int64_t words = 50257;  // the file has more: a multiple of 64 is faster
+    const std::int64_t all =
+        (words + m.max_positions) * w + m.layers * (12 * w * w + 13 * w) + 2 * w;
+    // The second has 355 million, and is called by a rounder number.
+    const std::int64_t said = std::stoll(name.substr(5));
+    EXPECT_NEAR(static_cast<double>(all) / 1e6, static_cast<double>(said == 350 ? 355 : said), 1.0);
+    ++gpt2;
+  }
+  EXPECT_EQ(gpt2, 4);
+  EXPECT_GE(found, 12);
+}
+
 // Records are read back by another reader.
 std::uint32_t bitwise_crc32c(std::string_view bytes) {
   std::uint32_t crc = 0xFFFFFFFFu;
