@@ -30,6 +30,9 @@ set(ROSE_OUTPUTS
   labs/gpu/softmax_ladder.cpp
   labs/gpu/softmax_ladder.cu
   labs/gpu/softmax_ladder.h
+  labs/gpu/swiglu_ladder.cpp
+  labs/gpu/swiglu_ladder.cu
+  labs/gpu/swiglu_ladder.h
   labs/gpu/transpose.cpp
   labs/gpu/transpose.cu
   labs/gpu/transpose.h
@@ -862,6 +865,7 @@ set(ROSE_BENCHES
   softmax-ladder
   softmax-long
   swiglu
+  swiglu-ladder
   tokenizer-encode
   train-cpu-eager
   train-deterministic-cost
@@ -903,6 +907,7 @@ set(ROSE_LINKS_server-ttft-idle torch)
 set(ROSE_LINKS_softmax-ladder cuda)
 set(ROSE_LINKS_softmax-long cuda)
 set(ROSE_LINKS_softmax cuda)
+set(ROSE_LINKS_swiglu-ladder cuda)
 set(ROSE_LINKS_swiglu cuda)
 set(ROSE_LINKS_train-cpu-eager torch)
 set(ROSE_LINKS_train-deterministic-cost torch cuda)
@@ -1010,6 +1015,7 @@ set(ROSE_FILES
   bench/softmax-ladder.cpp
   bench/softmax-long.cpp
   bench/softmax.cpp
+  bench/swiglu-ladder.cpp
   bench/swiglu.cpp
   bench/tokenizer-encode.cpp
   bench/train-cpu-eager.cpp
@@ -1101,6 +1107,9 @@ set(ROSE_FILES
   labs/gpu/softmax_ladder.cpp
   labs/gpu/softmax_ladder.cu
   labs/gpu/softmax_ladder.h
+  labs/gpu/swiglu_ladder.cpp
+  labs/gpu/swiglu_ladder.cu
+  labs/gpu/swiglu_ladder.h
   labs/gpu/transpose.cpp
   labs/gpu/transpose.cu
   labs/gpu/transpose.h

@@ -40,6 +40,7 @@
 
 #include "labs/gpu/gpu_test.h"
 #include "labs/gpu/rows_bench.h"
+#include "labs/gpu/swiglu_ladder.h"
 #include "rose/core/error.h"
 #include "rose/core/parallel.h"
 #include "rose/core/rng.h"
@@ -47,6 +48,50 @@
 #include "rose/kernels/cast.h"
 #include "rose/kernels/gpu/buffer.h"
 #include "rose/kernels/gpu/elementwise.h"
+
+namespace rose::labs {
+namespace {
+
+// Count the bytes of a ladder, and refuse by name.
+TEST(SwigluLadder, FusingSavesFourBytesOfTen) {
+  // read g, write s; read s and u, write y: five accesses of two bytes; fused three.
+  EXPECT_EQ(swiglu_apart_bytes, 2 * (1 + 1 + 2 + 1));
+  EXPECT_EQ(swiglu_fused_bytes, 2 * (2 + 1));
+  EXPECT_THROW(check_swiglu(-8, 8), core::Error);
+  EXPECT_THROW(check_swiglu(12, 8), core::Error);
+  EXPECT_NO_THROW(check_swiglu(0, 8));
+}
+
+// Every rung has the same bits.
+using SwigluLadderGpu = gpu::GpuTest;
+
+TEST_F(SwigluLadderGpu, EveryRungHasTheSameBits) {
+  for (const std::int64_t count : {0, 8, 1000, 300'008}) {
+    const auto gate =
+        gpu::DeviceMatrix::of(gpu::random_values(count, 1, 4), 1, count, kernels::DType::bf16);
+    const auto up =
+        gpu::DeviceMatrix::of(gpu::random_values(count, 2), 1, count, kernels::DType::bf16);
+    std::vector<float> first;
+    for (const Rung<Swiglu>& rung : swiglu_ladder()) {
+      const gpu::DeviceMatrix between(1, count, kernels::DType::bf16),
+          out(1, count, kernels::DType::bf16);
+      rung.launch(gate.view().data, up.view().data, between.view().data, out.view().data, count,
+                  {});
+      const std::vector<float> y = out.values();
+      if (first.empty()) first = y;
+      gpu::expect_same_bits(y, first, rung.name);
+      out.expect_guards(rung.name);
+    }
+    const std::vector<float> g = gate.values(), u = up.values();
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      const double z = g[i], y = z / (1 + std::exp(-z)) * double{u[i]};
+      ASSERT_NEAR(first[i], y, 0x1p-7 * std::abs(y) + 1e-37) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rose::labs
 
 namespace rose::kernels {
 namespace {

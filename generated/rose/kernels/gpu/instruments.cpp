@@ -10,6 +10,7 @@
 
 namespace rose::kernels::gpu {
 
+// Say what the chip was doing.
 std::string describe(const Clocks& clocks) {
   std::string words;
   const auto add = [&](const char* form, auto value) {
