@@ -97,6 +97,26 @@ Answer::Answer(Kitchen kitchen, Ask ask, std::shared_ptr<Exchange> exchange, std
   last_.assign(open_, start_);
 }
 
+void Questions::put(Question question, Backend::Listener listener) {
+  const auto number = backend_.submit(std::move(question), std::move(listener));
+  {
+    const std::scoped_lock lock(mutex_);
+    numbers_.push_back(number);
+    if (!cancelled_) return;
+  }
+  backend_.cancel(number);
+}
+
+void Questions::cancel() {
+  std::vector<Backend::Number> numbers;
+  {
+    const std::scoped_lock lock(mutex_);
+    cancelled_ = true;
+    numbers = numbers_;
+  }
+  for (const auto number : numbers) backend_.cancel(number);
+}
+
 void Answer::start() {
   exchange_->when_gone([self = weak_from_this()] {
     if (const auto answer = self.lock()) answer->cancel();
@@ -106,29 +126,19 @@ void Answer::start() {
     question.prompt = ask_.prompts[p];
     if (question.sampling.seed)
       *question.sampling.seed += p;  // or equal prompts would have equal answers
-    const auto number = kitchen_.backend.submit(
-        std::move(question),
-        [self = shared_from_this(), p](const Notice& n) { self->notice(p, n); });
-    bool late = false;
-    {
-      const std::scoped_lock lock(mutex_);
-      numbers_.push_back(number);
-      late = over_ && open_ > 0;
-    }
-    if (late) kitchen_.backend.cancel(number);
+    questions_.put(std::move(question),
+                   [self = shared_from_this(), p](const Notice& n) { self->notice(p, n); });
   }
 }
 
 // The client has gone, or one prompt of several was refused. A listener must not call the backend, so somebody else does.
 void Answer::cancel() {
   kitchen_.pool.post([self = shared_from_this()] {
-    std::vector<Backend::Number> numbers;
     {
       const std::scoped_lock lock(self->mutex_);
       self->over_ = true;
-      numbers = self->numbers_;
     }
-    for (const auto number : numbers) self->kitchen_.backend.cancel(number);
+    self->questions_.cancel();
   });
 }
 

@@ -25,6 +25,20 @@ struct Kitchen {
   std::int64_t stream_interval = 1;  ///< tokens of a choice that share a chunk, the first one apart
 };
 
+/// The questions of one request. What is put after they were cancelled is cancelled at once.
+class Questions {
+ public:
+  explicit Questions(Backend& backend) : backend_(backend) {}
+  void put(Question question, Backend::Listener listener);
+  void cancel();  ///< not from a listener, which must not call the backend
+
+ private:
+  Backend& backend_;
+  std::mutex mutex_;
+  std::vector<Backend::Number> numbers_;
+  bool cancelled_ = false;
+};
+
 /// Adds up the events of one choice.
 class ChoiceBuilder {
  public:
@@ -76,7 +90,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     bool begun = false;
   };
   std::vector<Held> held_;  // of each choice: what shares the next chunk
-  std::vector<Backend::Number> numbers_;
+  Questions questions_{kitchen_.backend};
   std::size_t accepted_ = 0, open_ = 0;
   bool begun_ = false, over_ = false;
   Clock::time_point start_ = Clock::now();

@@ -24,16 +24,8 @@ void Gathering::start() {
   });
   std::vector<Question> questions = std::exchange(questions_, {});
   for (std::size_t q = 0; q < questions.size(); ++q) {
-    const auto number = kitchen_.backend.submit(
-        std::move(questions[q]),
-        [self = shared_from_this(), q](const Notice& n) { self->notice(q, n); });
-    bool late = false;
-    {
-      const std::scoped_lock lock(mutex_);
-      numbers_.push_back(number);
-      late = over_ && open_ > 0;
-    }
-    if (late) kitchen_.backend.cancel(number);
+    put_.put(std::move(questions[q]),
+             [self = shared_from_this(), q](const Notice& n) { self->notice(q, n); });
   }
 }
 
@@ -63,13 +55,11 @@ void Gathering::notice(std::size_t question, const Notice& notice) {
 // A listener must not call the backend, so somebody else does.
 void Gathering::cancel() {
   kitchen_.pool.post([self = shared_from_this()] {
-    std::vector<Backend::Number> numbers;
     {
       const std::scoped_lock lock(self->mutex_);
       self->over_ = true;
-      numbers = self->numbers_;
     }
-    for (const auto number : numbers) self->kitchen_.backend.cancel(number);
+    self->put_.cancel();
   });
 }
 

@@ -35,7 +35,7 @@ class Gathering : public std::enable_shared_from_this<Gathering> {
   std::shared_ptr<Exchange> exchange_;
   Headers headers_;
   std::mutex mutex_;
-  std::vector<Backend::Number> numbers_;
+  Questions put_{kitchen_.backend};
   std::vector<std::size_t> lengths_;  // of the prompts
   UsageSum usage_;
   std::size_t open_ = 0;
