@@ -31,8 +31,9 @@ struct Shape {
   std::int64_t layers, hidden;
 };
 
-constexpr std::int64_t vocabulary = 512, context = 128, rows = 2;
+constexpr std::int64_t vocabulary = 512, context = 128, rows = 4;
 constexpr std::int64_t step_tokens = rows * context, head_dim = 16;
+constexpr double rate = 1e-2;
 
 double block_parameters(const Shape& s) {
   const double d = static_cast<double>(s.hidden);
@@ -42,7 +43,6 @@ double block_parameters(const Shape& s) {
 double held_out_loss(const Shape& s, std::int64_t tokens, const fs::path& data,
                      rose::core::ThreadPool& pool) {
   const std::int64_t steps = tokens / step_tokens;
-  const double rate = 4e-3 * std::sqrt(128.0 / static_cast<double>(s.hidden));
   const fs::path out = data / fmt::format("run-{}-{}", s.hidden, steps);
   fs::remove_all(out);
   const auto config = rose::trainer::parse_config(
@@ -52,8 +52,8 @@ device: cpu
 model: {{family: llama, vocab_size: {}, layers: {}, hidden: {}, heads: {}, kv_heads: {}, head_dim: {}, ffn: {}, max_positions: {}, tied_head: true}}
 data: {{train: [{}], validation: [{}]}}
 batch: {{context: {}, rows: {}, tokens: {}}}
-optimizer: {{rate: {}, last_rate: 0, schedule: linear, warmup: {}, beta2: 0.98}}
-every: {{log: 1000000, validate: {}, checkpoint: 0, validation_batches: 200}}
+optimizer: {{method: muon, rate: {}, last_rate: 0, schedule: linear, warmup: {}, beta2: 0.98}}
+every: {{log: 1000000, validate: {}, checkpoint: 0, validation_batches: 100}}
 out: {}
 )",
                   steps, vocabulary, s.layers, s.hidden, s.hidden / head_dim, s.hidden / head_dim,
@@ -110,7 +110,7 @@ std::vector<Job> grid(double most_flops) {
   const std::vector<Shape> shapes{{2, 32}, {2, 48}, {3, 64}, {3, 96}, {4, 128}};
   std::vector<Job> jobs;
   for (const Shape& s : shapes) {
-    for (std::int64_t tokens = 800 * step_tokens; tokens <= 12800 * step_tokens; tokens *= 2) {
+    for (std::int64_t tokens = 400 * step_tokens; tokens <= 6400 * step_tokens; tokens *= 2) {
       const double blocks = block_parameters(s);
       Job job{s, tokens, blocks, blocks + static_cast<double>(vocabulary * s.hidden)};
       if (job.flops() <= most_flops) jobs.push_back(job);
@@ -189,7 +189,8 @@ int main(int argc, char** argv) {
                                                {{"vocabulary", vocabulary},
                                                 {"context", context},
                                                 {"tokens_of_a_step", step_tokens},
-                                                {"rate", "4e-3 (128 / hidden)^0.5, linear to 0"},
+                                                {"optimizer", "Muon"},
+                                                {"rate", rate},
                                                 {"threads_of_a_run", 1},
                                                 {"resamples", resamples}}}})
               << "\n";
