@@ -10,6 +10,7 @@ calls this with the pinned Python.
 """
 import argparse
 import datetime
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -325,8 +326,9 @@ def run(bench, entry, options):
         except importlib.metadata.PackageNotFoundError:
             pass
     files = code_of(tree, targets)
-    printable = shlex.join(str(word).replace("{bin}", str((tree / "bin").relative_to(ROOT))).replace("{tangle}", "build/bin/tangle")
-                           for word in command)
+    spelled = {"{bin}": str((tree / "bin").relative_to(ROOT)), "{tree}": str(tree.relative_to(ROOT)), "{tangle}": "build/bin/tangle",
+               "{root}/": "", "{python}": "python"}
+    printable = shlex.join(functools.reduce(lambda text, pair: text.replace(*pair), spelled.items(), str(word)) for word in command)
     record.update({
         "device": gpus() if gpu else {"name": cpu_name(), "count": 1},
         "host": host(), "toolkit": toolkit(tree, gpu), "libraries": libraries, "command": printable,
