@@ -85,6 +85,8 @@ set(ROSE_OUTPUTS
   rose/app/rose_data.cpp
   rose/app/rose_doctor.cpp
   rose/app/rose_models.cpp
+  rose/app/rose_pull.cpp
+  rose/app/rose_pull.h
   rose/app/rose_serve.cpp
   rose/app/rose_tokenize.cpp
   rose/core/error.cpp
@@ -451,6 +453,8 @@ set(ROSE_OUTPUTS
   rose/model/sample.h
   rose/model/weights.cpp
   rose/model/weights.h
+  rose/serve/admin.cpp
+  rose/serve/admin.h
   rose/serve/answer.cpp
   rose/serve/answer.h
   rose/serve/answer_json.cpp
@@ -459,7 +463,9 @@ set(ROSE_OUTPUTS
   rose/serve/api.h
   rose/serve/api_error.cpp
   rose/serve/api_error.h
+  rose/serve/api_limits.cpp
   rose/serve/api_routes.cpp
+  rose/serve/api_traces.cpp
   rose/serve/ask.h
   rose/serve/backend.h
   rose/serve/bench_client.cpp
@@ -488,8 +494,13 @@ set(ROSE_OUTPUTS
   rose/serve/handover.cpp
   rose/serve/handover.h
   rose/serve/http.h
+  rose/serve/http_client.cpp
+  rose/serve/http_client.h
   rose/serve/http_server.cpp
   rose/serve/http_server.h
+  rose/serve/hub.cpp
+  rose/serve/hub.h
+  rose/serve/hub_listing.cpp
   rose/serve/local_backend.cpp
   rose/serve/local_backend.h
   rose/serve/messages.cpp
@@ -505,10 +516,14 @@ set(ROSE_OUTPUTS
   rose/serve/prefill_messages.h
   rose/serve/prefill_server.cpp
   rose/serve/prefill_server.h
+  rose/serve/rate_limit.cpp
+  rose/serve/rate_limit.h
   rose/serve/remote_backend.cpp
   rose/serve/remote_backend.h
   rose/serve/replicas.cpp
   rose/serve/replicas.h
+  rose/serve/request_log.cpp
+  rose/serve/request_log.h
   rose/serve/response_fields.cpp
   rose/serve/response_form.cpp
   rose/serve/response_form.h
@@ -516,6 +531,8 @@ set(ROSE_OUTPUTS
   rose/serve/sampling_fields.cpp
   rose/serve/scores.cpp
   rose/serve/scores.h
+  rose/serve/span_exporter.cpp
+  rose/serve/span_exporter.h
   rose/serve/spawn.cpp
   rose/serve/spawn.h
   rose/serve/split_backend.cpp
@@ -526,6 +543,8 @@ set(ROSE_OUTPUTS
   rose/serve/tool_parser.h
   rose/serve/tool_prompt.cpp
   rose/serve/tool_prompt.h
+  rose/serve/trace.cpp
+  rose/serve/trace.h
   rose/serve/wire.cpp
   rose/serve/wire.h
   rose/serve/work_pool.cpp
@@ -770,6 +789,7 @@ set(ROSE_CHAPTER_TESTS
   5-inference/15-the-engine
   5-inference/16-the-openai-compatible-server
   5-inference/17-engine-processes
+  5-inference/19-metrics-traces-and-profiles
   5-inference/20-benchmarking-a-server
   5-inference/21-serving-beyond-one-machine
   5-inference/22-patterns-and-schemas
@@ -780,6 +800,9 @@ set(ROSE_CHAPTER_TESTS
   5-inference/28-embeddings
   5-inference/29-the-responses-api
   5-inference/30-scores
+  5-inference/31-keys-limits-and-an-address-for-operators
+  5-inference/32-http-from-the-other-side
+  5-inference/33-pulling-a-model
   6-agentic-rl/01-curriculum-map
   6-agentic-rl/02-terminology
   6-agentic-rl/03-history
@@ -1163,6 +1186,8 @@ set(ROSE_FILES
   rose/app/rose_data.cpp
   rose/app/rose_doctor.cpp
   rose/app/rose_models.cpp
+  rose/app/rose_pull.cpp
+  rose/app/rose_pull.h
   rose/app/rose_serve.cpp
   rose/app/rose_tokenize.cpp
   rose/core/error.cpp
@@ -1529,6 +1554,8 @@ set(ROSE_FILES
   rose/model/sample.h
   rose/model/weights.cpp
   rose/model/weights.h
+  rose/serve/admin.cpp
+  rose/serve/admin.h
   rose/serve/answer.cpp
   rose/serve/answer.h
   rose/serve/answer_json.cpp
@@ -1537,7 +1564,9 @@ set(ROSE_FILES
   rose/serve/api.h
   rose/serve/api_error.cpp
   rose/serve/api_error.h
+  rose/serve/api_limits.cpp
   rose/serve/api_routes.cpp
+  rose/serve/api_traces.cpp
   rose/serve/ask.h
   rose/serve/backend.h
   rose/serve/bench_client.cpp
@@ -1566,8 +1595,13 @@ set(ROSE_FILES
   rose/serve/handover.cpp
   rose/serve/handover.h
   rose/serve/http.h
+  rose/serve/http_client.cpp
+  rose/serve/http_client.h
   rose/serve/http_server.cpp
   rose/serve/http_server.h
+  rose/serve/hub.cpp
+  rose/serve/hub.h
+  rose/serve/hub_listing.cpp
   rose/serve/local_backend.cpp
   rose/serve/local_backend.h
   rose/serve/messages.cpp
@@ -1583,10 +1617,14 @@ set(ROSE_FILES
   rose/serve/prefill_messages.h
   rose/serve/prefill_server.cpp
   rose/serve/prefill_server.h
+  rose/serve/rate_limit.cpp
+  rose/serve/rate_limit.h
   rose/serve/remote_backend.cpp
   rose/serve/remote_backend.h
   rose/serve/replicas.cpp
   rose/serve/replicas.h
+  rose/serve/request_log.cpp
+  rose/serve/request_log.h
   rose/serve/response_fields.cpp
   rose/serve/response_form.cpp
   rose/serve/response_form.h
@@ -1594,6 +1632,8 @@ set(ROSE_FILES
   rose/serve/sampling_fields.cpp
   rose/serve/scores.cpp
   rose/serve/scores.h
+  rose/serve/span_exporter.cpp
+  rose/serve/span_exporter.h
   rose/serve/spawn.cpp
   rose/serve/spawn.h
   rose/serve/split_backend.cpp
@@ -1604,6 +1644,8 @@ set(ROSE_FILES
   rose/serve/tool_parser.h
   rose/serve/tool_prompt.cpp
   rose/serve/tool_prompt.h
+  rose/serve/trace.cpp
+  rose/serve/trace.h
   rose/serve/wire.cpp
   rose/serve/wire.h
   rose/serve/work_pool.cpp
@@ -1847,6 +1889,7 @@ set(ROSE_FILES
   tests/5-inference/15-the-engine_test.cpp
   tests/5-inference/16-the-openai-compatible-server_test.cpp
   tests/5-inference/17-engine-processes_test.cpp
+  tests/5-inference/19-metrics-traces-and-profiles_test.cpp
   tests/5-inference/20-benchmarking-a-server_test.cpp
   tests/5-inference/21-serving-beyond-one-machine_test.cpp
   tests/5-inference/22-patterns-and-schemas_test.cpp
@@ -1857,6 +1900,9 @@ set(ROSE_FILES
   tests/5-inference/28-embeddings_test.cpp
   tests/5-inference/29-the-responses-api_test.cpp
   tests/5-inference/30-scores_test.cpp
+  tests/5-inference/31-keys-limits-and-an-address-for-operators_test.cpp
+  tests/5-inference/32-http-from-the-other-side_test.cpp
+  tests/5-inference/33-pulling-a-model_test.cpp
   tests/6-agentic-rl/01-curriculum-map_test.cpp
   tests/6-agentic-rl/02-terminology_test.cpp
   tests/6-agentic-rl/03-history_test.cpp

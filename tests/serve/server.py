@@ -20,15 +20,19 @@ class Server:
             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env={**os.environ, **(env or {})})
         atexit.register(self.process.kill)  # a test that failed leaves nothing behind
         self.log = []
-        self.port = None
+        self.port = self.admin_port = self.name = None
         listening = threading.Event()
 
         def read():
             for line in self.process.stderr:
                 self.log.append(line)
-                found = re.search(r"at http://[^:]+:(\d+)/", line)
+                operators = re.match(r"operators at https?://[^:]+:(\d+)/", line)
+                if operators:
+                    self.admin_port = int(operators[1])
+                found = not operators and re.match(r"(.*) at https?://[^:]+:(\d+)/", line)
                 if found:
-                    self.port = int(found[1])
+                    self.name = found[1]
+                    self.port = int(found[2])
                     listening.set()
             listening.set()
 
@@ -44,9 +48,9 @@ class Server:
             assert time.monotonic() < end and self.process.poll() is None, "".join(self.log)
             time.sleep(0.05)
 
-    def request(self, method, path, body=None, headers=None, timeout=30):
+    def request(self, method, path, body=None, headers=None, timeout=30, port=None):
         """(status, headers in lower case, body as bytes)"""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=timeout)
         try:
             given = {"content-type": "application/json", **(headers or {})} if body is not None else headers or {}
             connection.request(method, path, body if isinstance(body, (bytes, str, type(None))) else json.dumps(body), given)

@@ -10,6 +10,7 @@
 #include "rose/app/engine_commands.h"
 #include "rose/core/files.h"
 #include "rose/infer/engine.h"
+#include "rose/model/adapter.h"
 #include "rose/model/weights.h"
 #include "rose/serve/engine_server.h"
 #include "rose/serve/parrot.h"
@@ -68,6 +69,10 @@ void serve_engine(const ServeEngineArguments& a) {
   facts.pages = memory.pages - 1;
   facts.page_size = memory.page_size;
   facts.sequences = a.batch.max_num_seqs;
+  const auto read_adapter = [&](const std::string& name, const std::string& folder) {
+    engine.control().load_adapter(
+        name, std::make_shared<model::Adapter>(model::read_adapter(folder, checkpoint.config)));
+  };
   if (a.prefill) {
     engine.start();
     serve::serve_prefill(a.socket, engine);
@@ -89,6 +94,7 @@ void serve_engine(const ServeEngineArguments& a) {
     serve::serve_engine(a.socket, backend);
   } else {
     serve::LocalBackend backend(engine, tokenizer, std::move(facts));
+    if (!a.parrot) backend.read_adapter = read_adapter;
     serve::serve_engine(a.socket, backend);
   }
   std::_Exit(0);

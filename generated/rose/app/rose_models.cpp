@@ -2,6 +2,7 @@
 
 #include "rose/app/models.h"
 #include "rose/app/rose_commands.h"
+#include "rose/app/rose_pull.h"
 #include "rose/core/progress.h"
 
 namespace rose::app {
@@ -38,7 +39,10 @@ void list_models() {
 void add_models(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "models", "List the models found on this machine and where they come from");
-  command->callback(list_models);
+  command->callback([command] {
+    if (command->get_subcommands().empty()) list_models();
+  });
+  add_models_pull(*command);
 }
 
 }  // namespace rose::app

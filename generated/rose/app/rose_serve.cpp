@@ -13,6 +13,7 @@
 #include "rose/core/hash.h"
 #include "rose/core/log.h"
 #include "rose/core/parallel.h"
+#include "rose/serve/admin.h"
 #include "rose/serve/api.h"
 #include "rose/serve/remote_backend.h"
 #include "rose/serve/replicas.h"
@@ -29,6 +30,12 @@ struct ServeArguments {
   double drain_seconds = 30.0;
   std::vector<std::string> engine;  ///< passed on to it
   int threads = 0;                  ///< of the engine; 0: as many as there are processors
+  serve::HttpOptions admin{.most_connections = 64, .body_bytes = 64 << 10};
+  int admin_port = -1;
+  std::string profiles = "profiles";
+  std::vector<std::string> adapters;
+  std::string otlp, request_log;
+  double trace_share = 1.0;
   int replicas = 1;
 };
 
@@ -50,22 +57,52 @@ serve::ModelCard make_card(const ServeArguments& a) {
 }
 
 // Read keys, keep hashes.
-std::vector<std::string> read_keys(const std::string& file) {
+serve::ApiKey read_key(std::string_view line) {
+  constexpr std::string_view hashed = "sha256:";
+  serve::ApiKey key;
+  const std::string_view word = line.substr(0, line.find(' '));
+  key.hash =
+      word.starts_with(hashed) ? std::string(word.substr(hashed.size())) : core::sha256_hex(word);
+  for (std::size_t at = line.find(' '); at != std::string_view::npos;) {
+    const std::size_t begin = line.find_first_not_of(' ', at);
+    at = line.find(' ', begin);
+    const std::string_view field =
+        line.substr(begin, at == std::string_view::npos ? at : at - begin);
+    const std::size_t equals = std::min(field.find('='), field.size());
+    const std::string value(field.substr(std::min(equals + 1, field.size())));
+    const std::string_view name = field.substr(0, equals);
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    const bool counts = !value.empty() && *end == '\0' && number > 0;
+    if (name == "name")
+      key.name = value;
+    else if (name == "requests" && counts)
+      key.requests = number;
+    else if (name == "tokens" && counts)
+      key.tokens = number;
+    else
+      throw core::Error(core::Code::invalid_argument,
+                        fmt::format("'{}' is none of name=, requests=, tokens=", field))
+          .in("a line of the key file")
+          .hint("a line is KEY [name=WHO] [requests=PER_MINUTE] [tokens=PER_MINUTE]");
+  }
+  return key;
+}
+
+std::vector<serve::ApiKey> read_keys(const std::string& file) {
   std::string text = file.empty() ? "" : core::read_file(file);
   if (const char* key = std::getenv("ROSE_API_KEY"); key != nullptr)
     text += std::string("\n") + key;
-  std::vector<std::string> hashes;
-  constexpr std::string_view hashed = "sha256:";
+  std::vector<serve::ApiKey> keys;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     std::string_view line = std::string_view(text).substr(at, end - at);
     at = end + 1;
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
     if (line.empty() || line.front() == '#') continue;
-    hashes.push_back(line.starts_with(hashed) ? std::string(line.substr(hashed.size()))
-                                              : core::sha256_hex(line));
+    keys.push_back(read_key(line));
   }
-  return hashes;
+  return keys;
 }
 
 // Start the engines.
@@ -104,30 +141,71 @@ void serve_model(ServeArguments& a) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }
-  a.api.key_hashes = read_keys(a.key_file);
+  a.api.keys = read_keys(a.key_file);
   if (!a.site.empty()) a.api.site.emplace(a.site);
   const std::filesystem::path model = find_model(a.model);
   serve::ModelCard card = make_card(a);
+  const std::string name = card.name;
   serve::RemoteOptions remote;
   remote.command = {engine_path().string(), "serve-engine", "--socket", "{socket}", "--model",
                     model.string()};
   remote.command.insert(remote.command.end(), a.engine.begin(), a.engine.end());
+  const auto adapters = card.adapters;
+  for (const std::string& one : a.adapters) {
+    const std::size_t equals = one.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw core::Error(core::Code::invalid_argument, fmt::format("'{}' is not NAME=FOLDER", one))
+          .in("--lora-modules");
+    const std::filesystem::path folder = one.substr(equals + 1);
+    if (!std::filesystem::exists(folder))
+      throw core::Error(core::Code::not_found, fmt::format("there is no {}", folder.string()))
+          .in("--lora-modules");
+    remote.first.push_back({serve::Operation::Kind::load_adapter, one.substr(0, equals),
+                            std::filesystem::absolute(folder).string()});
+    card.adapters->add(one.substr(0, equals));
+  }
   const std::unique_ptr<serve::Backend> backend = start_engines(a, remote);
-  const std::string name = card.name;
   serve::Api api(std::move(card), *backend, a.api);
   serve::HttpServer http(
       a.http, [&](serve::HttpRequest request, std::shared_ptr<serve::Exchange> exchange) {
         api.handle(std::move(request), std::move(exchange));
       });
-  api.http_counts = [&] { return http.counts(); };
   http.on_terminate([&] {
     api.drain();
     http.drain(std::chrono::milliseconds(static_cast<std::int64_t>(a.drain_seconds * 1000.0)));
   });
-  fmt::print(stderr, "{} at http://{}:{}/ ({}; the API is under /v1; ctrl-c ends it)\n", name,
-             a.http.host, http.port(), a.site.empty() ? "no pages" : "the book is at /");
+  api.http_counts = [&] { return http.counts(); };
+  std::unique_ptr<serve::HttpServer> operators;
+  std::jthread operated;
+  const char* admin_key = std::getenv("ROSE_ADMIN_KEY");
+  const bool keyed = admin_key != nullptr && *admin_key != '\0';
+  serve::Admin admin(api, adapters, *backend,
+                     {keyed ? core::sha256_hex(admin_key) : "", a.admin.host, a.profiles});
+  if (a.admin_port >= 0) {
+    const bool near = a.admin.host.starts_with("127.") || a.admin.host == "::1";
+    if (!near && !keyed)
+      throw core::Error(core::Code::invalid_argument,
+                        fmt::format("{} is not this machine alone", a.admin.host))
+          .in("--admin-host")
+          .hint("set ROSE_ADMIN_KEY to a key that operators must send");
+    a.admin.port = static_cast<std::uint16_t>(a.admin_port);
+    operators = std::make_unique<serve::HttpServer>(
+        a.admin, [&](serve::HttpRequest request, const std::shared_ptr<serve::Exchange>& exchange) {
+          admin.handle(std::move(request), exchange);
+        });
+    fmt::print(stderr, "operators at http://{}:{}/\n", a.admin.host, operators->port());
+    operated = std::jthread([&] { operators->run(); });
+  }
+  if (auto otlp = serve::exporter_options(a.otlp))
+    api.spans = std::make_shared<serve::SpanExporter>(std::move(*otlp));
+  if (!a.request_log.empty()) api.request_log = std::make_shared<serve::RequestLog>(a.request_log);
+  api.trace_share = a.trace_share;
+  fmt::print(stderr, "{} at {}://{}:{}/ ({}; the API is under /v1; ctrl-c ends it)\n", name,
+             a.http.tls_certificate.empty() ? "http" : "https", a.http.host, http.port(),
+             a.site.empty() ? "no pages" : "the book is at /");
   http.run();
   backend->stop();  // first whoever may still answer, then whoever may still ask
+  if (operators) operators->drain(std::chrono::milliseconds(0));
   api.stop();
 }
 
@@ -151,6 +229,14 @@ void add_serve(CLI::App& app) {
       ->add_option("--api-key-file", a->key_file,
                    "Keys, one a line, or sha256:HASH; ROSE_API_KEY adds one")
       ->check(CLI::ExistingFile);
+  command
+      ->add_option("--tls-cert", a->http.tls_certificate,
+                   "A certificate and its chain (PEM): HTTPS")
+      ->check(CLI::ExistingFile);
+  command->add_option("--tls-key", a->http.tls_key, "The certificate's key (PEM)")
+      ->check(CLI::ExistingFile)
+      ->needs("--tls-cert");
+  command->get_option("--tls-cert")->needs("--tls-key");
   command->add_option("--cors-origin", a->api.origins, "Sites whose pages may call; * is all");
   command->add_option("--max-body-bytes", a->http.body_bytes, "Longest request")
       ->capture_default_str();
@@ -174,6 +260,28 @@ void add_serve(CLI::App& app) {
                       "Context, in tokens; 0 is what the model allows");
   command->add_option("--threads", a->threads, "Of an engine on the CPU; 0: all processors")
       ->check(CLI::Range(0, 1024));
+  command->add_option("--requests-per-minute", a->api.requests,
+                      "Of each client, unless its key says otherwise; 0 is any number");
+  command->add_option("--tokens-per-minute", a->api.tokens,
+                      "Of prompts and answers of each client; 0 is any number");
+  command->add_option("--admin-port", a->admin_port, "Listen for an operator, too; 0 takes any")
+      ->check(CLI::Range(0, 65535));
+  command
+      ->add_option("--admin-host", a->admin.host,
+                   "Where to listen for one; beyond this machine ROSE_ADMIN_KEY is needed")
+      ->capture_default_str();
+  command->add_option("--profile-dir", a->profiles, "Folder for what /stop_profile writes")
+      ->capture_default_str();
+  command->add_option("--lora-modules", a->adapters, "NAME=FOLDER: adapters, each a model's name");
+  command->add_option("--otlp-endpoint", a->otlp,
+                      "Send traces there (OTLP, HTTP with JSON): a URL with its path; else what "
+                      "OTEL_EXPORTER_OTLP_ENDPOINT says");
+  command
+      ->add_option("--trace-share", a->trace_share,
+                   "Of the requests that bring no trace of their own")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--request-log", a->request_log, "Append a line of JSON for each request");
   command
       ->add_option("--data-parallel-size", a->replicas,
                    "Engines, each with all of the weights and a device, or a share of the CPUs")

@@ -137,6 +137,7 @@ void Delivery::deliver(const Record& record, const Batch& batch) {
   }
   event.usage = {static_cast<std::int64_t>(request.prompt.size()), record.token.cached,
                  answer.tokens};
+  event.queued_us = to.queued_us_;
   answer.finished = event.finish.has_value();
   tell(to, event);
 }

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -24,6 +26,10 @@ class Listener {
   void prepare(std::uint64_t handle, const Request& request,
                const std::shared_ptr<const Sampling>& sampling,
                const std::optional<text::Tokenizer>& tokenizer, std::span<const std::int32_t> eos);
+  /// Any thread: how long the request has waited for its first step.
+  void begun(std::chrono::steady_clock::duration waited) {
+    queued_us_ = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
+  }
 
  private:
   friend class Delivery;
@@ -34,6 +40,7 @@ class Listener {
   };
   std::uint64_t handle_ = 0;
   const Request* request_ = nullptr;
+  std::atomic<std::int64_t> queued_us_{0};
   std::vector<Answer> answers_;
 };
 

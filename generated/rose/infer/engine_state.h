@@ -50,6 +50,8 @@ struct Active {
   std::vector<std::unique_ptr<Choice>> choices;
   std::size_t open = 0;  ///< choices that are not done
   Listener listener;     ///< the delivery's half
+  std::chrono::steady_clock::time_point accepted = std::chrono::steady_clock::now();
+  bool begun = false;  ///< a step has taken it up
 };
 
 // A step on its way.

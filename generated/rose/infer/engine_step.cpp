@@ -236,6 +236,8 @@ PrefixLink Engine::State::root_of(const Active& request) {
 
 void Engine::State::add_row(const PlannedRow& row, Launch& next) {
   auto& choice = static_cast<Choice&>(*row.sequence);
+  if (Active& request = *choice.request; !std::exchange(request.begun, true))
+    request.listener.begun(std::chrono::steady_clock::now() - request.accepted);
   const auto begin = static_cast<std::int32_t>(ids.size());
   const auto known = static_cast<std::int64_t>(choice.tokens.size());
   const bool promised = choice.awaited > (row.choices > 0 ? 1 : 0);

@@ -6,9 +6,26 @@
 #include <chrono>
 #include <map>
 
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#define ROSE_NVTX 1
+#endif
+
 #include "rose/core/json.h"
 
 namespace rose::infer {
+
+#ifdef ROSE_NVTX
+void begin_range(const char* name) {
+  nvtxRangePushA(name);
+}
+void end_range() {
+  nvtxRangePop();
+}
+#else
+void begin_range(const char* /*name*/) {}
+void end_range() {}
+#endif
 
 std::int64_t profile_clock() {
   return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();

@@ -17,14 +17,21 @@ struct ProfileSpan {
 };
 std::int64_t profile_clock();
 
+// Ranges for NVIDIA's tools (NVTX), which nest; a load and a branch each while no tool is attached, nothing without CUDA.
+void begin_range(const char* name);
+void end_range();
+
 /// From here to the end of the scope, if somebody records.
 class Stretch {
  public:
   Stretch(std::optional<std::vector<ProfileSpan>>& to, const char* name)
-      : to_(to), name_(name), begin_(to ? profile_clock() : 0) {}
+      : to_(to), name_(name), begin_(to ? profile_clock() : 0) {
+    begin_range(name);
+  }
   Stretch(const Stretch&) = delete;
   Stretch& operator=(const Stretch&) = delete;
   ~Stretch() {
+    end_range();
     if (to_ && begin_ > 0) to_->push_back({name_, "engine", begin_, profile_clock()});
   }
 

@@ -50,6 +50,7 @@ struct Event {
   const core::Error* error = nullptr;  ///< when finish is error
   std::span<const float> embedding{};  ///< in the last event of a request for one
   Usage usage{};
+  std::int64_t queued_us = 0;  ///< the request waited so long for its first step
 };
 
 /// One vector for a text, made of the hidden states of its tokens.

@@ -71,6 +71,13 @@ ChoiceDelta ChoiceBuilder::echo(const std::string& prompt) {
   return delta;
 }
 
+// Note when things happened.
+void Passage::hear(const infer::Event& event, Clock::time_point now) {
+  if (event.queued_us > 0) queued_us = event.queued_us;
+  const bool answered = !event.of_prompt && !event.tokens.empty();
+  if (!first_token && (answered || !event.embedding.empty())) first_token = now;
+}
+
 // Put the questions.
 Answer::Answer(Kitchen kitchen, Ask ask, std::shared_ptr<Exchange> exchange, std::string request_id,
                Headers headers)
@@ -94,7 +101,8 @@ Answer::Answer(Kitchen kitchen, Ask ask, std::shared_ptr<Exchange> exchange, std
   for (std::size_t i = 0; i < open_; ++i)
     choices_.emplace_back(ask_, kitchen_.card, static_cast<int>(i));
   usage_.resize(open_), held_.resize(open_);
-  last_.assign(open_, start_);
+  last_.assign(open_, passage_.begin);
+  passage_.model = ask_.model;
 }
 
 void Questions::put(Question question, Backend::Listener listener) {
@@ -162,6 +170,7 @@ void Answer::notice(std::size_t prompt, const Notice& notice) {
 
 void Answer::accept() {
   begun_ = true;
+  passage_.accepted = Clock::now();
   if (!ask_.stream) return;
   Headers headers = headers_;
   headers.insert(headers.end(), {{"content-type", "text/event-stream; charset=utf-8"},
@@ -182,6 +191,7 @@ void Answer::take(std::size_t prompt, const infer::Event& event) {
                          event.error != nullptr ? event.error->what() : "The answer was cancelled.",
                          "server_error"));
   ChoiceBuilder& choice = choices_[i];
+  passage_.hear(event, Clock::now());
   const bool first = usage_[i].prompt == 0;
   if (first && ask_.echo) {
     const ChoiceDelta echo =
@@ -229,6 +239,7 @@ void Answer::write(const json::object& chunk) {
 // End well, or badly.
 void Answer::fail(const ApiError& error) {
   over_ = true;
+  passage_.code = error.code;
   if (begun_ && ask_.stream) {
     if (ask_.form)
       exchange_->send(ask_.form->failure(error));
@@ -240,9 +251,15 @@ void Answer::fail(const ApiError& error) {
     response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
     exchange_->respond(std::move(response));
   }
-  kitchen_.metrics.request(error.status,
-                           std::chrono::duration<double>(Clock::now() - start_).count(), usage());
+  end(error.status);
   if (ask_.prompts.size() > 1 || begun_) cancel();
+}
+
+void Answer::end(int status) {
+  passage_.status = status;
+  passage_.usage = usage();
+  passage_.finish = choices_.front().sum().finish;
+  if (kitchen_.passed) kitchen_.passed(passage_);
 }
 
 UsageSum Answer::usage() const {
@@ -285,7 +302,7 @@ void Answer::finish() {
         ask_.form ? ask_.form->whole(used) : whole_answer(head_, best(), used);
     exchange_->respond({200, std::move(headers), json::serialize(whole)});
   }
-  kitchen_.metrics.request(200, std::chrono::duration<double>(Clock::now() - start_).count(), used);
+  end(200);
 }
 
 }  // namespace rose::serve

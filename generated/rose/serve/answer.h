@@ -16,13 +16,29 @@
 
 namespace rose::serve {
 
-/// What the answers of a server share.
+/// A request, from its arrival to the end of its answer.
+struct Passage {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin = Clock::now();
+  std::optional<Clock::time_point> accepted{}, first_token{};
+  std::int64_t queued_us = 0;  ///< between accepted and its first step
+  int status = 200;
+  std::string finish{};  ///< of the first choice
+  std::string code{};    ///< of the error
+  std::string model{};
+  UsageSum usage{};
+
+  void hear(const infer::Event& event, Clock::time_point now);
+};
+
+/// What the answers of a server share, and what is to be done at the end of this one.
 struct Kitchen {
   const ModelCard& card;
   Backend& backend;
   Metrics& metrics;
   WorkPool& pool;
   std::int64_t stream_interval = 1;  ///< tokens of a choice that share a chunk, the first one apart
+  std::function<void(const Passage&)> passed{};
 };
 
 /// The questions of one request. What is put after they were cancelled is cancelled at once.
@@ -74,6 +90,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   std::vector<const ChoiceSum*> best() const;
   UsageSum usage() const;
 
+  void end(int status);
+
   using Clock = std::chrono::steady_clock;
   Kitchen kitchen_;
   Ask ask_;
@@ -93,7 +111,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   Questions questions_{kitchen_.backend};
   std::size_t accepted_ = 0, open_ = 0;
   bool begun_ = false, over_ = false;
-  Clock::time_point start_ = Clock::now();
+  Passage passage_;
   std::vector<Clock::time_point> last_;
 };
 

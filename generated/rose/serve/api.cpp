@@ -3,11 +3,13 @@
 #include "rose/serve/api.h"
 
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 
 #include <algorithm>
 #include <random>
 
 #include "rose/core/hash.h"
+#include "rose/core/log.h"
 #include "rose/serve/response_form.h"
 #include "rose/serve/scores.h"
 
@@ -59,8 +61,8 @@ std::string request_id(std::string_view given, std::uint64_t run, std::uint64_t 
 }
 
 // Ask for a key.
-void Api::authorize(const Call& call) const {
-  if (options_.key_hashes.empty()) return;
+const ApiKey* Api::authorize(const Call& call) const {
+  if (options_.keys.empty()) return nullptr;
   std::string_view given = call.request.header("authorization");
   constexpr std::string_view scheme = "Bearer ";
   if (given.empty())
@@ -69,17 +71,16 @@ void Api::authorize(const Call& call) const {
         "invalid_request_error", "", "missing_api_key");
   given = given.starts_with(scheme) ? given.substr(scheme.size()) : std::string_view{};
   const std::string hash = core::sha256_hex(given);
-  bool known = false;
-  for (const std::string& key : options_.key_hashes) {
-    unsigned differs = key.size() == hash.size() ? 0 : 1;
-    for (std::size_t i = 0; i < std::min(key.size(), hash.size()); ++i)
-      differs |= static_cast<unsigned>(static_cast<unsigned char>(key[i]) ^
-                                       static_cast<unsigned char>(hash[i]));
-    known |= differs == 0;
+  const ApiKey* known = nullptr;
+  for (const ApiKey& key : options_.keys) {
+    const bool same = key.hash.size() == hash.size() &&
+                      CRYPTO_memcmp(key.hash.data(), hash.data(), hash.size()) == 0;
+    if (same) known = &key;  // and go on: which one it was takes no other time
   }
-  if (!known)
+  if (known == nullptr)
     throw ApiError(401, "Incorrect API key provided.", "invalid_request_error", "",
                    "invalid_api_key");
+  return known;
 }
 
 // Read a body that must be an object.
@@ -102,25 +103,75 @@ json::object Api::body_of(const HttpRequest& request) {
 }
 
 // Read a question and put it.
-json::object Api::question_body(const Call& call) const {
+json::object Api::question_body(Call& call) {
   if (draining_) throw no_engine("the server is shutting down");
   if (!backend_.facts()) throw no_engine("it is starting, or starting again");
-  return body_of(call.request);
+  count_request(call);
+  json::object body = body_of(call.request);
+  std::string().swap(call.request.body);  // the call lives as long as its answer
+  return body;
+}
+
+void Api::before_asking(Call& call, std::size_t tokens) {
+  core::log(core::LogLevel::debug, "{}: {} tokens", call.id, tokens);
+  if (draining_) throw no_engine("the server is shutting down");
+  count_prompt(call, tokens);
+}
+
+void Api::passed(const Call& call, const Passage& passage) {
+  const double took = std::chrono::duration<double>(Passage::Clock::now() - passage.begin).count();
+  core::log(core::LogLevel::debug, "{}: status {} after {:.3f} s", call.id, passage.status, took);
+  metrics_.request(passage.status, took, passage.usage);
+  if (passage.status != 200) metrics_.error(passage.status, passage.code);
+  const auto seconds = [](auto duration) {
+    return std::chrono::duration<double>(duration).count();
+  };
+  if (passage.accepted && passage.first_token)
+    metrics_.phases(seconds(std::chrono::microseconds(passage.queued_us)),
+                    seconds(*passage.first_token - *passage.accepted -
+                            std::chrono::microseconds(passage.queued_us)));
+  count_answer(call, passage.usage.completion);
+  told(call, passage);
+}
+
+Kitchen Api::kitchen(const std::shared_ptr<Call>& call) {
+  return {card_,
+          backend_,
+          metrics_,
+          pool_,
+          options_.stream_interval,
+          [this, call](const Passage& passage) { passed(*call, passage); }};
 }
 
 void Api::ask(const std::shared_ptr<Call>& call, Ask (*read)(const Body&, const ModelCard&)) {
   Ask asked = read(question_body(*call), card_);
-  std::make_shared<Answer>(kitchen(), std::move(asked), call->exchange, call->id, call->headers)
+  std::size_t tokens = 0;
+  for (const auto& prompt : asked.prompts) tokens += prompt.size();
+  before_asking(*call, tokens);
+  std::make_shared<Answer>(kitchen(call), std::move(asked), call->exchange, call->id, call->headers)
       ->start();
 }
 
 // Take a request to a thread that may work.
-void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+void Api::refuse(Call& call, const ApiError& error) {
+  metrics_.error(error.status, error.code);
+  core::log(core::LogLevel::debug, "{}: refused, {}", call.id, error.what());
+  if (call.request.method == "POST") {
+    Passage passage{.begin = call.arrived, .status = error.status, .code = error.code};
+    told(call, passage);
+  }
+  answer(call, error.response());
+}
+
+void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange, bool trusted) {
   auto call = std::make_shared<Call>();
+  call->trusted = trusted;
   call->id = request_id(request.header("x-request-id"), run_, ++numbers_);
   call->headers = common_headers(request, call->id);
   call->request = std::move(request);
   call->exchange = std::move(exchange);
+  if (trusted) call->request.loopback = true;
+  begin_trace(*call);
   const auto work = [this, call] {
     try {
       route(*call);
@@ -132,17 +183,13 @@ void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
       else if (path == "/v1/completions")
         ask(call, read_completion);
       else if (path == "/v1/embeddings")
-        std::make_shared<Embeddings>(kitchen(), read_embeddings(question_body(*call), card_),
-                                     call->exchange, call->headers)
-            ->start();
+        gather<Embeddings>(call, read_embeddings(question_body(*call), card_));
       else if (path == "/generate")
         ask(call, read_generate);
       else if (path == "/v1/responses")
         ask(call, read_response);
       else if (path == "/v1/score")
-        std::make_shared<Scores>(kitchen(), read_scores(question_body(*call), card_),
-                                 call->exchange, call->headers)
-            ->start();
+        gather<Scores>(call, read_scores(question_body(*call), card_));
       else if (path == "/tokenize")
         answer(*call, tokenize(body_of(call->request)));
       else if (path == "/detokenize")
@@ -150,15 +197,14 @@ void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
       else
         get(*call);
     } catch (const ApiError& error) {
-      answer(*call, error.response());
+      refuse(*call, error);
     } catch (const core::Error& error) {
-      answer(*call, api_error(error).response());
+      refuse(*call, api_error(error));
     } catch (const std::exception& error) {
-      answer(*call, ApiError(500, error.what(), "server_error").response());
+      refuse(*call, ApiError(500, error.what(), "server_error"));
     }
   };
-  if (!pool_.try_post(work))
-    answer(*call, overloaded("too many requests are being read").response());
+  if (!pool_.try_post(work)) refuse(*call, overloaded("too many requests are being read"));
 }
 
 }  // namespace rose::serve

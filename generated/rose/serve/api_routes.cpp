@@ -34,7 +34,8 @@ void Api::route(Call& call) {
   const bool listed = found != routes.end();
   if (request.method == "OPTIONS") return;  // a browser asks what it may send, without a key
   const bool v1 = request.path.starts_with("/v1/");
-  if ((listed && !found->open) || v1) authorize(call);
+  const bool guarded = (listed && !found->open) || v1;
+  if (guarded && !call.trusted) call.key = authorize(call);
   const std::string_view method = listed ? found->method : "GET";
   const bool fits = request.method == method || (method == "GET" && request.method == "HEAD");
   if (fits) return;
@@ -85,23 +86,29 @@ void Api::get(Call& call) {
   if (request.path == "/health") return answer(call, health());
   if (request.path == "/version") return answer(call, json::value{{"version", ROSE_VERSION}});
   if (request.path == "/v1/models")
-    return answer(call, json::value{{"object", "list"}, {"data", {model_json()}}});
+    return answer(call, json::value{{"object", "list"}, {"data", models_json()}});
   constexpr std::string_view models = "/v1/models/";
   if (request.path.starts_with(models)) {
     const auto name = percent_decoded(std::string_view(request.path).substr(models.size()));
-    if (name &&
-        (*name == card_.name || std::ranges::find(card_.aliases, *name) != card_.aliases.end()))
-      return answer(call, model_json());
+    if (name && card_.called(*name)) return answer(call, model_json(card_.name));
+    if (name && card_.adapters->has(*name)) return answer(call, model_json(*name));
     throw ApiError(404, fmt::format("The model '{}' does not exist", name.value_or("")),
                    "invalid_request_error", "model", "model_not_found");
   }
-  if (request.path == "/metrics")
-    return answer(
-        call, HttpResponse{200,
-                           {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
-                           metrics_.page(backend_, http_counts ? http_counts() : HttpCounts{})});
+  if (request.path == "/metrics") {
+    std::string page = metrics_.page(backend_, http_counts ? http_counts() : HttpCounts{});
+    page += fmt::format(
+        "# HELP rose_spans_exported_total Spans that a collector took\n"
+        "# TYPE rose_spans_exported_total counter\nrose_spans_exported_total {}\n"
+        "# HELP rose_spans_dropped_total Spans that nobody took\n"
+        "# TYPE rose_spans_dropped_total counter\nrose_spans_dropped_total {}\n",
+        spans ? spans->exported() : 0, spans ? spans->dropped() : 0);
+    return answer(call, HttpResponse{200,
+                                     {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
+                                     std::move(page)});
+  }
   if (request.path == "/debug/state") {
-    if (!request.loopback)
+    if (!request.loopback && !call.trusted)
       throw ApiError(403, "The state is shown on this machine only.", "invalid_request_error", "",
                      "forbidden");
     return backend_.look([exchange = call.exchange, headers = call.headers,
@@ -176,12 +183,20 @@ HttpResponse Api::health() const {
   return {well ? 200 : 503, {{"content-type", "application/json"}}, json::serialize(body)};
 }
 
-json::object Api::model_json() const {
-  return {{"id", card_.name},
-          {"object", "model"},
-          {"created", card_.created},
-          {"owned_by", "rosellm"},
-          {"max_model_len", card_.positions}};
+json::object Api::model_json(const std::string& name) const {
+  json::object out{{"id", name},
+                   {"object", "model"},
+                   {"created", card_.created},
+                   {"owned_by", "rosellm"},
+                   {"max_model_len", card_.positions}};
+  if (name != card_.name) out["parent"] = card_.name;
+  return out;
+}
+
+json::array Api::models_json() const {
+  json::array out{model_json(card_.name)};
+  for (const std::string& name : card_.adapters->all()) out.emplace_back(model_json(name));
+  return out;
 }
 
 json::object Api::state_json() const {

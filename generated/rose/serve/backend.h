@@ -52,6 +52,22 @@ struct EngineFacts {
   bool operator==(const EngineFacts&) const = default;
 };
 
+/// What whoever runs a server may do to its engines while they run.
+struct Operation {
+  enum class Kind : std::uint8_t { load_adapter, unload_adapter, start_profile, stop_profile };
+  Kind kind = Kind::start_profile;
+  std::string name;  ///< of the adapter
+  std::string path;  ///< the adapter's folder; the folder for what was recorded
+  bool operator==(const Operation&) const = default;
+};
+
+/// What came of it.
+struct Outcome {
+  std::optional<core::Error> error{};
+  std::string said{};  ///< stop_profile: the file
+};
+
+/// Whoever answers questions.
 class Backend {
  public:
   using Listener = std::function<void(const Notice&)>;
@@ -65,9 +81,16 @@ class Backend {
   /// What each engine is doing; none: there is no engine. Told once, perhaps later, perhaps on another thread.
   using Looker = std::function<void(std::vector<infer::EngineView>)>;
   virtual void look(Looker told) = 0;
+  /// Told once, as look is: an outcome for each engine.
+  using Told = std::function<void(std::vector<Outcome>)>;
+  virtual void operate(const Operation& operation, Told told);
   virtual std::uint64_t restarts() const { return 0; }
   virtual std::size_t ready() const { return facts() ? 1 : 0; }  ///< engines
   virtual void stop() {}  ///< whoever waits is told, and nobody is called afterwards
 };
+
+inline void Backend::operate(const Operation& /*operation*/, Told told) {
+  told({{.error = core::Error(core::Code::unsupported, "this engine cannot be operated")}});
+}
 
 }  // namespace rose::serve

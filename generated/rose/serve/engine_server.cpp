@@ -54,6 +54,16 @@ class Session {
       start(std::move(*submit));
     } else if (const auto* cancel = std::get_if<Cancel>(&command)) {
       backend_.cancel(cancel->number);
+    } else if (const auto* operate = std::get_if<Operate>(&command)) {
+      backend_.operate(operate->operation, [out = outbox_, n = operate->number](
+                                               const std::vector<Outcome>& outcomes) {
+        const Outcome& one = outcomes.front();
+        Operated report{.number = n, .failed = one.error.has_value(), .said = one.said};
+        if (one.error)
+          report.code = one.error->code(), report.message = one.error->message(),
+          report.argument = one.error->argument(), report.hint = one.error->hint();
+        out->put([&](std::string& bytes) { encode(Report(report), bytes); });
+      });
     } else {  // a view waits for a step, and this thread does not
       const std::scoped_lock lock(mutex_);
       ++looks_;

@@ -34,8 +34,13 @@ void Gathering::notice(std::size_t question, const Notice& notice) {
   if (over_) return;
   if (notice.kind == Notice::Kind::refused) return fail(api_error(*notice.error, prompt_field_));
   if (notice.kind == Notice::Kind::lost) return fail(no_engine(notice.error->message()));
-  if (notice.kind == Notice::Kind::accepted) return;
+  const auto now = Passage::Clock::now();
+  if (notice.kind == Notice::Kind::accepted) {
+    if (++accepted_ == lengths_.size()) passage_.accepted = now;
+    return;
+  }
   const infer::Event& event = *notice.event;
+  passage_.hear(event, now);
   if (event.finish == infer::Finish::error || event.finish == infer::Finish::cancelled)
     return fail(
         ApiError(500, event.error != nullptr ? event.error->what() : "The request was cancelled.",
@@ -67,11 +72,14 @@ void Gathering::respond(int status, HttpResponse response) {
   over_ = true;
   response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
   exchange_->respond(std::move(response));
-  const auto took = std::chrono::steady_clock::now() - start_;
-  kitchen_.metrics.request(status, std::chrono::duration<double>(took).count(), usage_);
+  passage_.status = status;
+  passage_.usage = usage_;
+  passage_.finish = "stop";
+  if (kitchen_.passed) kitchen_.passed(passage_);
 }
 
 void Gathering::fail(const ApiError& error) {
+  passage_.code = error.code;
   respond(error.status, error.response());
   if (lengths_.size() > 1) cancel();
 }

@@ -38,9 +38,9 @@ class Gathering : public std::enable_shared_from_this<Gathering> {
   Questions put_{kitchen_.backend};
   std::vector<std::size_t> lengths_;  // of the prompts
   UsageSum usage_;
-  std::size_t open_ = 0;
+  std::size_t open_ = 0, accepted_ = 0;
   bool over_ = false;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Passage passage_;
 };
 
 }  // namespace rose::serve

@@ -10,6 +10,8 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -46,6 +48,49 @@ std::string_view HttpRequest::header(std::string_view name) const {
 
 namespace {
 
+// A socket, with TLS around it or without.
+class Stream {
+ public:
+  using executor_type = tcp::socket::executor_type;
+  Stream(tcp::socket connected, asio::ssl::context* tls) : socket(std::move(connected)) {
+    if (tls != nullptr) secure.emplace(socket, *tls);
+  }
+  executor_type get_executor() { return socket.get_executor(); }
+  template <class Buffers, class Told>
+  void async_read_some(const Buffers& buffers, Told&& told) {
+    if (secure)
+      secure->async_read_some(buffers, std::forward<Told>(told));
+    else
+      socket.async_read_some(buffers, std::forward<Told>(told));
+  }
+  template <class Buffers, class Told>
+  void async_write_some(const Buffers& buffers, Told&& told) {
+    if (secure)
+      secure->async_write_some(buffers, std::forward<Told>(told));
+    else
+      socket.async_write_some(buffers, std::forward<Told>(told));
+  }
+  tcp::socket socket;
+  std::optional<asio::ssl::stream<tcp::socket&>> secure;
+};
+
+std::unique_ptr<asio::ssl::context> make_tls(const HttpOptions& options) {
+  if (options.tls_certificate.empty()) return nullptr;
+  auto tls = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_server);
+  tls->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
+                   asio::ssl::context::no_tlsv1_1);
+  const auto must = [](const error_code& error, const char* what, const std::string& file) {
+    if (error)
+      throw core::Error(core::Code::io, fmt::format("{}: {}", what, error.message())).in(file);
+  };
+  error_code error;
+  tls->use_certificate_chain_file(options.tls_certificate, error);
+  must(error, "no certificate could be read", options.tls_certificate);
+  tls->use_private_key_file(options.tls_key, asio::ssl::context::pem, error);
+  must(error, "no key that belongs to the certificate could be read", options.tls_key);
+  return tls;
+}
+
 class Connection;
 
 }  // namespace
@@ -53,13 +98,14 @@ class Connection;
 // What the server keeps.
 struct HttpServer::State {
   State(HttpOptions given, Handler called)
-      : options(std::move(given)), handler(std::move(called)) {}
+      : options(std::move(given)), handler(std::move(called)), tls(make_tls(options)) {}
   void accept();
   void begin_drain(std::chrono::milliseconds limit);
   void closed(const std::shared_ptr<Connection>& connection);
 
   HttpOptions options;
   Handler handler;
+  std::unique_ptr<asio::ssl::context> tls;  ///< null: in the open
   asio::io_context context{1};
   tcp::acceptor acceptor{context};
   asio::signal_set signals{context};
@@ -78,7 +124,7 @@ namespace {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(HttpServer::State& server, tcp::socket socket)
-      : server_(server), socket_(std::move(socket)), timer_(server.context) {}
+      : server_(server), stream_(std::move(socket), server.tls.get()), timer_(server.context) {}
 
   void start();
   void close();        ///< the exchange, if there is one, is told
@@ -94,7 +140,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::io_context& context() { return server_.context; }
 
  private:
-  enum class Phase { idle, head, body, busy, leaving, closed };
+  enum class Phase { greeting, idle, head, body, busy, leaving, closed };
   enum class Framing { none, length, chunks, until_close };
 
   void read_head();
@@ -110,10 +156,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void arm(std::chrono::milliseconds limit);
   void on_timeout();
   void wait_for_answer();
+  void say_goodbye();
   std::string head(const HttpResponse& response, std::optional<std::size_t> length) const;
 
   HttpServer::State& server_;
-  tcp::socket socket_;
+  Stream stream_;
   asio::steady_timer timer_;
   std::uint64_t timer_number_ = 0, request_ = 0;
   beast::flat_buffer buffer_;
@@ -180,14 +227,23 @@ int status_of(error_code error) {
 
 void Connection::start() {
   error_code ignored;
-  socket_.set_option(tcp::no_delay(true), ignored);
-  socket_.set_option(asio::socket_base::keep_alive(true), ignored);
-  const auto endpoint = socket_.remote_endpoint(ignored);
+  tcp::socket& socket = stream_.socket;
+  socket.set_option(tcp::no_delay(true), ignored);
+  socket.set_option(asio::socket_base::keep_alive(true), ignored);
+  const auto endpoint = socket.remote_endpoint(ignored);
   if (!ignored) {
     peer_ = endpoint.address().to_string();
     loopback_ = endpoint.address().is_loopback();
   }
-  next();
+  if (!stream_.secure) return next();
+  phase_ = Phase::greeting;
+  arm(server_.options.head);
+  stream_.secure->async_handshake(asio::ssl::stream_base::server,
+                                  [self = shared_from_this()](error_code error) {
+                                    if (self->phase_ != Phase::greeting) return;
+                                    if (error) return self->close();
+                                    self->next();
+                                  });
 }
 
 void Connection::read_head() {
@@ -197,7 +253,7 @@ void Connection::read_head() {
   parser_->body_limit(server_.options.body_bytes);
   arm(server_.options.head);
   http::async_read_header(
-      socket_, buffer_, *parser_, [self = shared_from_this()](error_code error, std::size_t) {
+      stream_, buffer_, *parser_, [self = shared_from_this()](error_code error, std::size_t) {
         if (self->phase_ != Phase::head) return;
         if (error == http::error::end_of_stream || error == asio::error::eof) return self->close();
         if (error && error.category() != http::make_error_code(http::error::bad_field).category())
@@ -217,7 +273,7 @@ void Connection::read_body() {
   if (beast::iequals(message[http::field::expect], "100-continue") && !parser_->is_done())
     put("HTTP/1.1 100 Continue\r\n\r\n");
   arm(server_.options.body);
-  http::async_read(socket_, buffer_, *parser_,
+  http::async_read(stream_, buffer_, *parser_,
                    [self = shared_from_this()](error_code error, std::size_t) {
                      if (self->phase_ != Phase::body) return;
                      if (!error) return self->dispatch();
@@ -285,7 +341,7 @@ void Connection::watch() {
   if (buffer_.size() >= server_.options.pipelined_bytes) return;
   watching_ = true;
   constexpr std::size_t piece = 4096;
-  socket_.async_read_some(buffer_.prepare(piece),
+  stream_.async_read_some(buffer_.prepare(piece),
                           [self = shared_from_this()](error_code error, std::size_t bytes) {
                             self->on_watched(error, bytes);
                           });
@@ -308,7 +364,7 @@ void Connection::next() {
   if (watching_) {
     if (buffer_.size() > 0) {
       error_code ignored;
-      socket_.cancel(ignored);  // on_watched goes on
+      stream_.socket.cancel(ignored);  // on_watched goes on
     }
   } else if (buffer_.size() > 0) {
     return read_head();
@@ -397,18 +453,30 @@ void Connection::write() {
     --server_.busy;
     gone_ = nullptr;
     if (keep_alive_) return next();
-    phase_ = Phase::
-        leaving;  // closing with unread input would reset the connection, and the answer with it
-    error_code ignored;
-    socket_.shutdown(tcp::socket::shutdown_send, ignored);
-    arm(std::chrono::seconds(1));
-    return watch();
+    return say_goodbye();
   }
   writing_ = true;
   sending_.swap(unsent_);
   unsent_.clear();
   sent_ = 0;
   on_written({}, 0);
+}
+
+// Closing with unread input would reset the connection, and the answer with it. A read is under way, so TLS must not wait for the
+// other side's goodbye with another one: it is told that it has come.
+void Connection::say_goodbye() {
+  phase_ = Phase::leaving;
+  const auto shut = [this] {
+    error_code ignored;
+    stream_.socket.shutdown(tcp::socket::shutdown_send, ignored);
+    watch();
+  };
+  arm(std::chrono::seconds(1));
+  if (!stream_.secure) return shut();
+  SSL_set_shutdown(stream_.secure->native_handle(), SSL_RECEIVED_SHUTDOWN);
+  stream_.secure->async_shutdown([self = shared_from_this(), shut](error_code) {
+    if (self->phase_ == Phase::leaving) shut();
+  });
 }
 
 void Connection::on_written(error_code error, std::size_t bytes) {
@@ -422,7 +490,7 @@ void Connection::on_written(error_code error, std::size_t bytes) {
     return write();
   }
   arm(server_.options.write);
-  socket_.async_write_some(
+  stream_.async_write_some(
       asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
       [self = shared_from_this()](error_code e, std::size_t n) { self->on_written(e, n); });
 }
@@ -465,8 +533,8 @@ void Connection::close() {
   phase_ = Phase::closed;
   timer_.cancel();
   error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_both, ignored);
-  socket_.close(ignored);
+  stream_.socket.shutdown(tcp::socket::shutdown_both, ignored);
+  stream_.socket.close(ignored);
   if (gone_) std::exchange(gone_, nullptr)();
   server_.closed(shared_from_this());
 }

@@ -24,6 +24,7 @@ struct HttpOptions {
                                 << 10;  ///< of further requests, kept while one is being answered
   std::chrono::milliseconds idle{75'000}, head{10'000}, body{60'000}, write{30'000};
   std::chrono::milliseconds heartbeat{15'000};
+  std::string tls_certificate{}, tls_key{};  ///< files (PEM, the chain and its key); empty: no TLS
 };
 
 struct HttpCounts {

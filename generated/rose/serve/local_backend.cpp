@@ -2,9 +2,15 @@
 
 #include "rose/serve/local_backend.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
 #include <utility>
 
 #include "rose/core/error.h"
+#include "rose/core/files.h"
 
 namespace rose::serve {
 
@@ -163,6 +169,11 @@ void LocalBackend::compile_all() {
     jobs_.pop_front();
     lock.unlock();
     try {
+      if (job.work) {
+        job.work();
+        lock.lock();
+        continue;
+      }
       {
         const std::scoped_lock held(job.ticket->mutex);
         if (job.ticket->cancelled)
@@ -176,6 +187,48 @@ void LocalBackend::compile_all() {
     }
     lock.lock();
   }
+}
+
+// Do what an operator asks.
+std::string LocalBackend::obey(const Operation& operation) {
+  infer::Control control = engine_.control();
+  switch (operation.kind) {
+    case Operation::Kind::load_adapter:
+      if (!read_adapter)
+        throw core::Error(core::Code::unsupported, "this engine cannot take adapters");
+      read_adapter(operation.name, operation.path);
+      break;
+    case Operation::Kind::unload_adapter: control.unload_adapter(operation.name); break;
+    case Operation::Kind::start_profile: control.start_profile(); break;
+    case Operation::Kind::stop_profile: {
+      const std::string trace = control.stop_profile();
+      const auto now = std::chrono::system_clock::now().time_since_epoch();
+      const auto file =
+          std::filesystem::path(operation.path) /
+          fmt::format("engine-{}-{}.json", getpid(),
+                      std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+      std::filesystem::create_directories(file.parent_path());
+      core::write_file_atomic(file, trace);
+      return file.string();
+    }
+  }
+  return "";
+}
+
+void LocalBackend::operate(const Operation& operation, Told told) {
+  const std::scoped_lock lock(mutex_);
+  jobs_.push_back({.work = [this, operation, told = std::move(told)] {
+    Outcome outcome;
+    try {
+      outcome.said = obey(operation);
+    } catch (const core::Error& error) {
+      outcome.error = error;
+    } catch (const std::exception& error) {
+      outcome.error = core::Error(core::Code::io, error.what());
+    }
+    told({outcome});
+  }});
+  arrived_.notify_one();
 }
 
 }  // namespace rose::serve

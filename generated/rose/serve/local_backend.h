@@ -30,6 +30,9 @@ class LocalBackend : public Backend {
   std::optional<EngineFacts> facts() const override { return facts_; }
   infer::Statistics statistics() const override { return engine_.control().statistics(); }
   void look(Looker told) override { told({engine_.control().view()}); }
+  void operate(const Operation& operation, Told told) override;
+  /// Reading an adapter needs the model's code, which this library does without.
+  std::function<void(const std::string& name, const std::string& folder)> read_adapter;
 
  private:
   struct Ticket {
@@ -41,8 +44,9 @@ class LocalBackend : public Backend {
   };
   struct Job {
     Number number = 0;
-    Question question;
-    std::shared_ptr<Ticket> ticket;
+    Question question{};
+    std::shared_ptr<Ticket> ticket{};
+    std::function<void()> work{};  ///< set: this, and no question
   };
   using Compiled = std::shared_ptr<const infer::Grammar>;
   void hand_over(Number number, Question question, const std::shared_ptr<Ticket>& ticket,
@@ -52,6 +56,7 @@ class LocalBackend : public Backend {
   void refuse(Number number, Ticket& ticket, const core::Error& error);
   void forget(Number number);
   Compiled compile(const Shape& shape);
+  std::string obey(const Operation& operation);
   void compile_all();
 
   infer::Engine& engine_;

@@ -117,7 +117,8 @@ void walk_event(V& v, H& h) {
       v.field("weights_version", h.weights_version);
   v.choice("finish", h.finish, finishes), v.field("error", h.error);
   v.field("usage_prompt", h.usage.prompt), v.field("usage_cached", h.usage.cached);
-  v.field("usage_completion", h.usage.completion), v.field("embedding", h.embedding);
+  v.field("usage_completion", h.usage.completion), v.field("embedding", h.embedding),
+      v.field("queued", h.queued_us);
 }
 
 template <class V, class S>
@@ -150,12 +151,14 @@ enum Type : std::uint8_t {
   submit,
   cancel,
   look,
+  operate,
   ready = 64,
   accepted,
   refused,
   happened,
   counts,
-  seen
+  seen,
+  operated
 };
 
 template <class V>
@@ -188,6 +191,14 @@ void walk(V& v, M& m) {
     walk_event(v, m);
   } else if constexpr (std::is_same_v<T, Counts>) {
     walk_statistics(v, m.statistics);
+  } else if constexpr (std::is_same_v<T, Operate>) {
+    constexpr std::uint8_t kinds = 4;
+    v.field("number", m.number), v.choice("kind", m.operation.kind, kinds);
+    v.field("name", m.operation.name), v.field("path", m.operation.path);
+  } else if constexpr (std::is_same_v<T, Operated>) {
+    v.field("number", m.number), v.field("failed", m.failed), v.choice("code", m.code, codes);
+    v.field("message", m.message), v.field("argument", m.argument), v.field("hint", m.hint);
+    v.field("said", m.said);
   } else if constexpr (std::is_same_v<T, Seen>) {
     walk_view(v, m.view);
   }
@@ -220,12 +231,12 @@ M read_frame(const Frame& frame) {
 
 // Encode and decode.
 void encode(const Command& command, std::string& out) {
-  static constexpr std::array types{hello, submit, cancel, look};
+  static constexpr std::array types{hello, submit, cancel, look, operate};
   std::visit([&](const auto& m) { write_frame(types[command.index()], m, out); }, command);
 }
 
 void encode(const Report& report, std::string& out) {
-  static constexpr std::array types{ready, accepted, refused, happened, counts, seen};
+  static constexpr std::array types{ready, accepted, refused, happened, counts, seen, operated};
   std::visit([&](const auto& m) { write_frame(types[report.index()], m, out); }, report);
 }
 
@@ -235,6 +246,7 @@ Command decode_command(const Frame& frame) {
     case submit: return read_frame<Submit>(frame);
     case cancel: return read_frame<Cancel>(frame);
     case look: return read_frame<Look>(frame);
+    case operate: return read_frame<Operate>(frame);
     default: unknown(frame);
   }
 }
@@ -254,6 +266,7 @@ Report decode_report(const Frame& frame) {
     case refused: return read_frame<Refused>(frame);
     case counts: return read_frame<Counts>(frame);
     case seen: return read_view(frame);
+    case operated: return read_frame<Operated>(frame);
     case happened: break;
     default: unknown(frame);
   }
@@ -285,7 +298,8 @@ Happened owned(std::uint64_t number, const infer::Event& e) {
       .finish = static_cast<std::uint8_t>(e.finish ? 1 + static_cast<int>(*e.finish) : 0),
       .error = e.error != nullptr ? e.error->what() : "",
       .usage = e.usage,
-      .embedding = {e.embedding.begin(), e.embedding.end()}};
+      .embedding = {e.embedding.begin(), e.embedding.end()},
+      .queued_us = e.queued_us};
 }
 
 infer::Event Happened::event(const core::Error* error_of_it) const {
@@ -302,7 +316,8 @@ infer::Event Happened::event(const core::Error* error_of_it) const {
       .finish = finish > 0 ? std::optional(static_cast<infer::Finish>(finish - 1)) : std::nullopt,
       .error = error_of_it,
       .embedding = embedding,
-      .usage = usage};
+      .usage = usage,
+      .queued_us = queued_us};
 }
 
 }  // namespace rose::serve

@@ -15,7 +15,7 @@
 namespace rose::serve {
 
 inline constexpr std::uint32_t wire_magic = 0x45534f52;  // "ROSE"
-inline constexpr std::uint16_t wire_version = 3;
+inline constexpr std::uint16_t wire_version = 4;
 
 // Down.
 struct Hello {
@@ -29,7 +29,11 @@ struct Cancel {
   std::uint64_t number = 0;
 };
 struct Look {};
-using Command = std::variant<Hello, Submit, Cancel, Look>;
+struct Operate {
+  std::uint64_t number = 0;
+  Operation operation;
+};
+using Command = std::variant<Hello, Submit, Cancel, Look, Operate>;
 
 // Up.
 struct Ready {
@@ -59,6 +63,7 @@ struct Happened {
   std::string error;
   infer::Usage usage;
   std::vector<float> embedding;
+  std::int64_t queued_us = 0;
 
   infer::Event event(const core::Error* error_of_it) const;  ///< views into this
 };
@@ -68,7 +73,13 @@ struct Counts {
 struct Seen {
   infer::EngineView view;
 };
-using Report = std::variant<Ready, Accepted, Refused, Happened, Counts, Seen>;
+struct Operated {
+  std::uint64_t number = 0;
+  bool failed = false;
+  core::Code code = core::Code::internal;
+  std::string message{}, argument{}, hint{}, said{};
+};
+using Report = std::variant<Ready, Accepted, Refused, Happened, Counts, Seen, Operated>;
 
 // One frame each, appended.
 void encode(const Command& command, std::string& out);

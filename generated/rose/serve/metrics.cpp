@@ -44,6 +44,17 @@ void Metrics::request(int status, double seconds, const UsageSum& usage) {
   if (status == ok) whole_.add(seconds);
 }
 
+void Metrics::error(int status, const std::string& code) {
+  const std::scoped_lock lock(mutex_);
+  ++errors_[{status, code}];
+}
+
+void Metrics::phases(double queued, double prefill) {
+  const std::scoped_lock lock(mutex_);
+  queued_.add(queued);
+  prefill_.add(std::max(prefill, 0.0));
+}
+
 // Write the page.
 std::string Metrics::page(const Backend& backend, const HttpCounts& http) const {
   const infer::Statistics s = backend.statistics();
@@ -83,6 +94,14 @@ std::string Metrics::page(const Backend& backend, const HttpCounts& http) const 
       "counter\n";
   for (const auto& [status, n] : by_status_)
     out += fmt::format("rose_requests_total{{status=\"{}\"}} {}\n", status, n);
+  out +=
+      "# HELP rose_errors_total Refusals and failures by status and code\n# TYPE rose_errors_total "
+      "counter\n";
+  for (const auto& [error, n] : errors_)
+    out += fmt::format("rose_errors_total{{status=\"{}\",code=\"{}\"}} {}\n", error.first,
+                       error.second, n);
+  queued_.write(out, "rose_queue_seconds", "From a request's acceptance to its first step");
+  prefill_.write(out, "rose_prefill_seconds", "From a request's first step to its first token");
   first_token_.write(out, "rose_time_to_first_token_seconds",
                      "From the request to its first token");
   next_token_.write(out, "rose_inter_token_seconds", "From a token to the next");

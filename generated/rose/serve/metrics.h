@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "rose/serve/answer_json.h"
 #include "rose/serve/backend.h"
@@ -32,13 +33,17 @@ class Metrics {
   /// Tokens came `gap` seconds after the request, if they are its first, or after the tokens before.
   void token(double gap, bool first, std::size_t tokens);
   void request(int status, double seconds, const UsageSum& usage);
+  void error(int status, const std::string& code);
+  /// How long a request waited for its first step, and how long its prompt took from there.
+  void phases(double queued, double prefill);
   /// Prometheus' text format.
   std::string page(const Backend& backend, const HttpCounts& http) const;
 
  private:
   mutable std::mutex mutex_;
-  Histogram first_token_, next_token_, whole_;
+  Histogram first_token_, next_token_, whole_, queued_, prefill_;
   std::map<int, std::uint64_t> by_status_;
+  std::map<std::pair<int, std::string>, std::uint64_t> errors_;
   std::uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, answer_tokens_ = 0;
 };
 

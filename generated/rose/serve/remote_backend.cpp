@@ -94,12 +94,12 @@ void RemoteBackend::hear(Report report) {
       throw core::Error(
           core::Code::unsupported,
           fmt::format("the engine speaks version {}, this front {}", ready->version, wire_version));
-    const std::scoped_lock lock(mutex_);
-    facts_ = std::move(ready->facts);
-    failure_.clear();
+    become_ready(std::move(ready->facts));
   } else if (const auto* counts = std::get_if<Counts>(&report)) {
     const std::scoped_lock lock(mutex_);
     statistics_ = counts->statistics;
+  } else if (const auto* operated = std::get_if<Operated>(&report)) {
+    finish(*operated);
   } else if (auto* seen = std::get_if<Seen>(&report)) {
     std::unique_lock lock(mutex_);
     if (lookers_.empty()) return;
@@ -132,11 +132,14 @@ void RemoteBackend::hear(Report report) {
 void RemoteBackend::lose_all(const std::string& why) {
   std::unordered_map<Number, std::shared_ptr<Waiting>> lost;
   std::deque<Looker> lookers;
+  std::unordered_map<Number, Underway> underway;
   std::unique_ptr<Outbox> outbox;
   {
     const std::scoped_lock lock(mutex_);
     lost.swap(waiting_);
     lookers.swap(lookers_);
+    underway.swap(underway_);
+    coming_.reset();
     outbox.swap(outbox_);
     facts_.reset();
     statistics_.running = statistics_.waiting = 0;
@@ -147,6 +150,60 @@ void RemoteBackend::lose_all(const std::string& why) {
   for (const auto& [number, waiting] : lost)
     waiting->listener({.kind = Notice::Kind::lost, .error = &error});
   for (const Looker& told : lookers) told({});
+  for (const auto& [number, one] : underway)
+    if (one.told) one.told({{.error = error}});
+}
+
+// Operate the engine, and its successors.
+void RemoteBackend::order(const Operation& operation, Told told) {
+  const Number number = ++numbers_;
+  underway_.emplace(number, Underway{operation, std::move(told)});
+  outbox_->put([&](std::string& out) { encode(Command(Operate{number, operation}), out); });
+}
+
+void RemoteBackend::operate(const Operation& operation, Told told) {
+  std::unique_lock lock(mutex_);
+  if (facts_) return order(operation, std::move(told));
+  const core::Error error(core::Code::io, failure_);
+  lock.unlock();
+  told({{.error = error}});
+}
+
+void RemoteBackend::become_ready(EngineFacts facts) {
+  const std::scoped_lock lock(mutex_);
+  failure_.clear();
+  if (adapters_.empty()) {
+    facts_ = std::move(facts);
+    return;
+  }
+  failure_ = "the engine is loading adapters";
+  coming_ = std::move(facts);
+  loading_ = adapters_.size();
+  for (const Operation& adapter : adapters_) order(adapter, nullptr);
+}
+
+void RemoteBackend::finish(const Operated& report) {
+  std::unique_lock lock(mutex_);
+  const auto found = underway_.find(report.number);
+  if (found == underway_.end()) return;
+  const Underway one = std::move(found->second);
+  underway_.erase(found);
+  Outcome outcome{.said = report.said};
+  if (report.failed) {
+    core::Error error(report.code, report.message);
+    outcome.error = std::move(error).in(report.argument).hint(report.hint);
+    core::log(core::LogLevel::warning, "{}: {}", one.operation.name, report.message);
+  } else if (one.operation.kind == Operation::Kind::unload_adapter) {
+    std::erase_if(adapters_, [&](const Operation& a) { return a.name == one.operation.name; });
+  } else if (one.operation.kind == Operation::Kind::load_adapter && one.told) {
+    adapters_.push_back(one.operation);
+  }
+  if (!one.told && --loading_ == 0 && coming_) {
+    facts_ = std::exchange(coming_, std::nullopt);
+    failure_.clear();
+  }
+  lock.unlock();
+  if (one.told) one.told({outcome});
 }
 
 // Start, read, mourn, start again.
@@ -230,7 +287,9 @@ void RemoteBackend::supervise() {
 }
 
 RemoteBackend::RemoteBackend(RemoteOptions options)
-    : options_(std::move(options)), supervisor_([this] { supervise(); }) {}
+    : options_(std::move(options)),
+      adapters_(options_.first),
+      supervisor_([this] { supervise(); }) {}
 
 RemoteBackend::~RemoteBackend() {
   stop();

@@ -27,6 +27,7 @@ struct RemoteOptions {
   std::chrono::milliseconds ready{900'000};   ///< for the weights to load
   std::chrono::milliseconds silence{60'000};  ///< an engine that says nothing for so long is killed
   std::chrono::milliseconds first_wait{500}, longest_wait{30'000}, credit{60'000};
+  std::vector<Operation> first{};  ///< adapters that every engine loads before it is ready
 };
 
 class RemoteBackend final : public Backend {
@@ -42,6 +43,7 @@ class RemoteBackend final : public Backend {
   std::optional<EngineFacts> facts() const override;
   infer::Statistics statistics() const override;
   void look(Looker told) override;
+  void operate(const Operation& operation, Told told) override;
   std::uint64_t restarts() const override { return restarts_; }
   pid_t process() const { return process_; }  ///< 0: none at the moment
   std::string last_failure() const;
@@ -62,7 +64,18 @@ class RemoteBackend final : public Backend {
   std::condition_variable stop_;
   bool stopping_ = false;
   std::unordered_map<Number, std::shared_ptr<Waiting>> waiting_;
+  struct Underway {
+    Operation operation;
+    Told told;
+  };
+  void become_ready(EngineFacts facts);
+  void order(const Operation& operation, Told told);  ///< locked
+  void finish(const Operated& report);
   std::deque<Looker> lookers_;  ///< each is owed a view
+  std::unordered_map<Number, Underway> underway_;
+  std::vector<Operation> adapters_;    ///< that are loaded, and that the next engine loads
+  std::optional<EngineFacts> coming_;  ///< of an engine that is loading them
+  std::size_t loading_ = 0;
   Number numbers_ = 0;
   std::unique_ptr<Outbox> outbox_;
   std::optional<EngineFacts> facts_;

@@ -131,26 +131,40 @@ infer::Statistics ReplicaBackend::statistics() const {
   return sum;
 }
 
-void ReplicaBackend::look(Looker told) {
+// One answer of each, told together once the last has come.
+template <class Each, class Told, class Ask>
+void ask_all(std::size_t n, Told told, const Ask& ask) {
   struct Gathered {
     std::mutex mutex;
-    std::vector<std::vector<infer::EngineView>> views;
+    std::vector<std::vector<Each>> answers;
     std::size_t left = 0;
-    Looker told;
+    Told told;
   };
   auto all = std::make_shared<Gathered>();
-  all->views.resize(replicas_.size()), all->left = replicas_.size(), all->told = std::move(told);
-  for (std::size_t i = 0; i < replicas_.size(); ++i)
-    replicas_[i].backend->look([all, i](std::vector<infer::EngineView> views) {
+  all->answers.resize(n), all->left = n, all->told = std::move(told);
+  for (std::size_t i = 0; i < n; ++i)
+    ask(i, [all, i](std::vector<Each> answer) {
       {
         const std::scoped_lock lock(all->mutex);
-        all->views[i] = std::move(views);
+        all->answers[i] = std::move(answer);
         if (--all->left > 0) return;
       }
-      std::vector<infer::EngineView> flat;
-      for (auto& some : all->views) std::ranges::move(some, std::back_inserter(flat));
+      std::vector<Each> flat;
+      for (auto& some : all->answers) std::ranges::move(some, std::back_inserter(flat));
       all->told(std::move(flat));
     });
+}
+
+void ReplicaBackend::look(Looker told) {
+  ask_all<infer::EngineView>(replicas_.size(), std::move(told), [&](std::size_t i, Looker one) {
+    replicas_[i].backend->look(std::move(one));
+  });
+}
+
+void ReplicaBackend::operate(const Operation& operation, Told told) {
+  ask_all<Outcome>(replicas_.size(), std::move(told), [&](std::size_t i, Told one) {
+    replicas_[i].backend->operate(operation, std::move(one));
+  });
 }
 
 std::uint64_t ReplicaBackend::restarts() const {

@@ -42,6 +42,7 @@ class ReplicaBackend final : public Backend {
   std::optional<EngineFacts> facts() const override;  ///< pages and seats are the sum
   infer::Statistics statistics() const override;
   void look(Looker told) override;
+  void operate(const Operation& operation, Told told) override;  ///< all of them
   std::uint64_t restarts() const override;
   std::size_t ready() const override;
   void stop() override;

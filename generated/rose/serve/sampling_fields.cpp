@@ -10,10 +10,17 @@
 namespace rose::serve {
 
 // Which model, and streamed or not.
+bool ModelCard::called(const std::string& given) const {
+  return given == name || std::ranges::find(aliases, given) != aliases.end();
+}
+
 void read_model(Fields& fields, const ModelCard& card, Ask& ask) {
   ask.model = fields.text("model", card.name);
-  if (ask.model == card.name || std::ranges::find(card.aliases, ask.model) != card.aliases.end())
+  if (card.called(ask.model)) return;
+  if (card.adapters->has(ask.model)) {
+    ask.question.adapter = ask.model;
     return;
+  }
   throw ApiError(
       404,
       fmt::format("The model '{}' does not exist; this server has '{}'.", ask.model, card.name),

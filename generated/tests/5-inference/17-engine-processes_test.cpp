@@ -94,6 +94,10 @@ TEST(Wire, IsItsOwnInverseAndBelievesNothing) {
     const std::array<float, 2> logprobs{-p, -1};
     const std::array<infer::Alternative, 4> top{};
     encode(Command(random_submit(rng)), down);
+    if (round % 5 == 0)
+      down.clear(),
+          encode(Command(Operate{rng.next64(), {Operation::Kind::stop_profile, "a", "/tmp"}}),
+                 down);
     encode(Report(owned(7, {.choice = 3,
                             .tokens = tokens,
                             .logprobs = logprobs,
@@ -104,6 +108,7 @@ TEST(Wire, IsItsOwnInverseAndBelievesNothing) {
                             .embedding = logprobs})),
            up);
     if (round % 3 == 0) up.clear(), encode(random_seen(rng), up);
+    if (round % 5 == 0) up.clear(), encode(Report(Operated{.number = 7, .said = "file"}), up);
     for (const bool is_command : {true, false}) {
       const auto again = [&](std::string_view bytes) {
         FrameReader reader;

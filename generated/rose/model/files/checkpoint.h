@@ -46,8 +46,10 @@ Checkpoint open_checkpoint(const std::filesystem::path& file_or_folder);
 /// The same without the tensors: cheap enough for a listing.
 Checkpoint describe_checkpoint(const std::filesystem::path& file_or_folder);
 
-/// Where `org/name` lies in the local hub cache, if it does. The cache is $HF_HUB_CACHE, or
-/// $HF_HOME/hub, or ~/.cache/huggingface/hub.
+/// The local hub cache: $HF_HUB_CACHE, or $HF_HOME/hub, or ~/.cache/huggingface/hub.
+std::filesystem::path hub_cache_folder();
+
+/// Where `org/name` lies in the local hub cache, if it does.
 std::optional<std::filesystem::path> find_in_hub_cache(std::string_view repository);
 
 /// Every repository of the local hub cache that holds a config.json: `org/name` and its folder.

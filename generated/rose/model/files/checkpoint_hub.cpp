@@ -97,21 +97,17 @@ std::string checkpoint_name(const fs::path& given) {
 }
 
 // Look through the hub cache.
-namespace {
-
-fs::path hub_cache() {
+fs::path hub_cache_folder() {
   if (const char* cache = std::getenv("HF_HUB_CACHE"); cache && *cache) return cache;
   if (const char* home = std::getenv("HF_HOME"); home && *home) return fs::path(home) / "hub";
   const char* home = std::getenv("HOME");
   return fs::path(home ? home : ".") / ".cache" / "huggingface" / "hub";
 }
 
-}  // namespace
-
 std::optional<fs::path> find_in_hub_cache(std::string_view repository) {
   std::string folder = "models--";
   for (const char c : repository) folder += c == '/' ? std::string("--") : std::string(1, c);
-  const fs::path path = hub_cache() / folder;
+  const fs::path path = hub_cache_folder() / folder;
   std::error_code failed;
   if (repository.find("..") != std::string_view::npos || !fs::is_directory(path, failed)) {
     return std::nullopt;
@@ -122,7 +118,7 @@ std::optional<fs::path> find_in_hub_cache(std::string_view repository) {
 std::vector<std::pair<std::string, fs::path>> list_hub_cache() {
   std::vector<std::pair<std::string, fs::path>> out;
   std::error_code failed;
-  for (const auto& entry : fs::directory_iterator(hub_cache(), failed)) {
+  for (const auto& entry : fs::directory_iterator(hub_cache_folder(), failed)) {
     const auto name = repository_name(entry.path());
     if (!name || !entry.is_directory(failed)) continue;
     try {
