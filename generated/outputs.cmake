@@ -12,6 +12,9 @@ set(ROSE_OUTPUTS
   labs/gpu/costs.h
   labs/gpu/gpu_test.h
   labs/gpu/ladder.h
+  labs/gpu/layernorm_ladder.cpp
+  labs/gpu/layernorm_ladder.cu
+  labs/gpu/layernorm_ladder.h
   labs/gpu/matmul.cpp
   labs/gpu/matmul.cu
   labs/gpu/matmul.h
@@ -873,6 +876,7 @@ set(ROSE_BENCHES
   gemm-fp32-4096
   gemm-fp32-ladder
   grammar-mask-cpu
+  layernorm-ladder
   numerics-contract
   paged-decode-64x4k
   reduce
@@ -916,6 +920,7 @@ set(ROSE_LINKS_gemm-bf16-shapes cuda)
 set(ROSE_LINKS_gemm-fp32-4096 cuda)
 set(ROSE_LINKS_gemm-fp32-ladder cuda)
 set(ROSE_LINKS_grammar-mask-cpu torch)
+set(ROSE_LINKS_layernorm-ladder cuda)
 set(ROSE_LINKS_numerics-contract cuda)
 set(ROSE_LINKS_paged-decode-64x4k cuda)
 set(ROSE_LINKS_reduce cuda)
@@ -1024,6 +1029,7 @@ set(ROSE_FILES
   bench/gemm-fp32-4096.cpp
   bench/gemm-fp32-ladder.cpp
   bench/grammar-mask-cpu.cpp
+  bench/layernorm-ladder.cpp
   bench/numerics-contract.cpp
   bench/paged-decode-64x4k.cpp
   bench/reduce.cpp
@@ -1112,6 +1118,9 @@ set(ROSE_FILES
   labs/gpu/costs.h
   labs/gpu/gpu_test.h
   labs/gpu/ladder.h
+  labs/gpu/layernorm_ladder.cpp
+  labs/gpu/layernorm_ladder.cu
+  labs/gpu/layernorm_ladder.h
   labs/gpu/matmul.cpp
   labs/gpu/matmul.cu
   labs/gpu/matmul.h

@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "labs/gpu/gpu_test.h"
+#include "labs/gpu/layernorm_ladder.h"
 #include "rose/core/error.h"
 #include "rose/core/parallel.h"
 #include "rose/kernels/gpu/buffer.h"
@@ -48,6 +49,58 @@
 #include "rose/kernels/norm.h"
 #include "rose/kernels/norm_backward.h"
 #include "rose/kernels/norm_rows.h"
+
+namespace rose::labs {
+namespace {
+
+// One pass loses the variance, Welford keeps it.
+TEST(Moments, OnePassLosesWhatWelfordKeeps) {
+  // By hand: 1, 2 and 3, 4 have squares 1/2 each around 1.5 and 3.5; together 5 around 2.5.
+  const Moments low = merge({1, 1, 0}, {1, 2, 0}), high = merge({1, 3, 0}, {1, 4, 0});
+  const Moments all = merge(low, high);
+  EXPECT_EQ(low.squares, 0.5f);
+  EXPECT_EQ(all.mean, 2.5f);
+  EXPECT_EQ(all.squares, 5.0f);
+  EXPECT_EQ(merge({0, 0, 0}, high).squares, 0.5f);
+  EXPECT_EQ(merge(high, {0, 0, 0}).mean, 3.5f);
+
+  const std::vector<float> x = gpu::random_values(4096, 1);
+  double exact = 0, mean = 0;
+  for (const float value : x) mean += (1000 + 0.01 * double{value}) / 4096;
+  Moments kept{0, 0, 0};
+  float sum = 0, squares = 0;
+  for (const float value : x) {
+    const auto shifted = static_cast<float>(1000 + 0.01 * double{value});
+    exact += (double{shifted} - mean) * (double{shifted} - mean) / 4096;
+    sum += shifted, squares += shifted * shifted;
+    kept = merge(kept, {1, shifted, 0});
+  }
+  const float one_pass = squares / 4096 - (sum / 4096) * (sum / 4096);
+  EXPECT_NEAR(double{kept.squares} / 4096, exact, 0.02 * exact);
+  EXPECT_GT(std::abs(double{one_pass} - exact), exact);  // not even the first digit
+}
+
+TEST(LayernormLadder, RefusesByName) {
+  alignas(16) static std::array<std::byte, 64> memory{};
+  const auto refused = [](const gpu::Matrix& x, const gpu::Matrix& y) {
+    try {
+      check_layernorm(x, y, 16);
+    } catch (const core::Error& error) {
+      return error.argument();
+    }
+    return std::string("nothing");
+  };
+  const gpu::Matrix good{.data = memory.data(), .rows = 2, .cols = 8};
+  gpu::Matrix odd = good, wide = good, apart = good;
+  odd.cols = 7, wide.cols = 24, apart.stride = 12;
+  EXPECT_EQ(refused(good, good), "nothing");
+  EXPECT_EQ(refused(odd, odd), "x");
+  EXPECT_EQ(refused(wide, wide), "x");
+  EXPECT_EQ(refused(good, apart), "y");
+}
+
+}  // namespace
+}  // namespace rose::labs
 
 namespace rose::kernels {
 namespace {
@@ -152,3 +205,46 @@ TEST_F(NormGpu, FusedIsUnfusedAndNeighboursDoNotShow) {
 
 }  // namespace
 }  // namespace rose::kernels::gpu
+
+namespace rose::labs {
+namespace {
+
+// Every rung is a LayerNorm.
+using LayernormLadderGpu = gpu::GpuTest;
+
+TEST_F(LayernormLadderGpu, EveryRungIsALayernorm) {
+  for (const Rung<LayernormRows>& rung : layernorm_ladder()) {
+    for (const std::int64_t cols : {8, 264, 4096, 8192, 20'000}) {
+      if (std::string_view(rung.name) == "registers" && cols > layernorm_held) continue;
+      constexpr std::int64_t rows = 3;
+      std::vector<float> values = gpu::random_values(rows * cols, 3);
+      for (float& value : values) value += 1.0f;
+      const auto x = gpu::DeviceMatrix::of(values, rows, cols, kernels::DType::bf16);
+      const gpu::DeviceMatrix y(rows, cols, kernels::DType::bf16);
+      rung.launch(x.view(), y.view(), {});
+      const std::vector<float> in = x.values();
+      std::vector<double> expected, bounds;
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const std::span row(in.data() + r * cols, static_cast<std::size_t>(cols));
+        double mean = 0, variance = 0;
+        for (const float z : row) mean += double{z} / static_cast<double>(cols);
+        for (const float z : row)
+          variance += (double{z} - mean) * (double{z} - mean) / static_cast<double>(cols);
+        const double inverse = 1 / std::sqrt(variance + double{layernorm_epsilon});
+        const double chain = gpu::gamma(static_cast<double>(cols) / 256 + 64);
+        const double ratio = 1 + mean * mean / variance;
+        for (const float z : row) {
+          expected.push_back((double{z} - mean) * inverse);
+          bounds.push_back(4 * chain * ratio *
+                           (std::abs(expected.back()) + std::abs(mean) * inverse + 1));
+        }
+      }
+      const std::string what = std::string(rung.name) + " of " + std::to_string(cols);
+      gpu::expect_close(y.values(), expected, bounds, kernels::DType::bf16, what);
+      y.expect_guards(what);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rose::labs
