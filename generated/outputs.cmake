@@ -753,6 +753,7 @@ set(ROSE_CHAPTER_TESTS
   2-training/13-preparing-a-corpus
   2-training/14-a-run-and-its-record
   2-training/15-a-training-step-on-a-gpu
+  2-training/16-from-raw-text-to-a-chat
   4-kernels/01-the-gpu-and-the-roofline
   4-kernels/02-elementwise
   4-kernels/03-reduction
@@ -1859,6 +1860,7 @@ set(ROSE_FILES
   tests/2-training/13-preparing-a-corpus_test.cpp
   tests/2-training/14-a-run-and-its-record_test.cpp
   tests/2-training/15-a-training-step-on-a-gpu_test.cpp
+  tests/2-training/16-from-raw-text-to-a-chat_test.cpp
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
   tests/4-kernels/02-elementwise_test.cpp
   tests/4-kernels/03-reduction_test.cpp
