@@ -90,6 +90,7 @@ set(ROSE_OUTPUTS
   rose/app/rose_models.cpp
   rose/app/rose_pull.cpp
   rose/app/rose_pull.h
+  rose/app/rose_rl.cpp
   rose/app/rose_serve.cpp
   rose/app/rose_tokenize.cpp
   rose/core/error.cpp
@@ -456,6 +457,34 @@ set(ROSE_OUTPUTS
   rose/model/sample.h
   rose/model/weights.cpp
   rose/model/weights.h
+  rose/rlhf/group_advantages.cpp
+  rose/rlhf/group_advantages.h
+  rose/rlhf/objective.cpp
+  rose/rlhf/objective.h
+  rose/rlhf/policy_loss.cpp
+  rose/rlhf/policy_loss.h
+  rose/rlhf/presets.cpp
+  rose/rlhf/presets.h
+  rose/rlhf/returns.cpp
+  rose/rlhf/returns.h
+  rose/rlhf/token_advantages.cpp
+  rose/rlhf/token_advantages.h
+  rose/rlhf/toy.cpp
+  rose/rlhf/toy.h
+  rose/rlhf/toy_policy.cpp
+  rose/rlhf/toy_policy.h
+  rose/rlhf/toy_world.cpp
+  rose/rlhf/toy_world.h
+  rose/rlhf/trajectory.cpp
+  rose/rlhf/trajectory.h
+  rose/rlhf/trajectory_bytes.cpp
+  rose/rlhf/trajectory_bytes.h
+  rose/rlhf/trajectory_file.cpp
+  rose/rlhf/trajectory_file.h
+  rose/rlhf/trajectory_json.cpp
+  rose/rlhf/trajectory_json.h
+  rose/rlhf/transcript.cpp
+  rose/rlhf/transcript.h
   rose/serve/admin.cpp
   rose/serve/admin.h
   rose/serve/answer.cpp
@@ -812,12 +841,16 @@ set(ROSE_CHAPTER_TESTS
   6-agentic-rl/03-history
   6-agentic-rl/04-mathematical-foundations
   6-agentic-rl/05-derivations-step-by-step
+  6-agentic-rl/06-the-trajectory-contract
+  6-agentic-rl/07-returns-and-advantages
+  6-agentic-rl/08-policy-objectives
   6-agentic-rl/11-data-and-environments
   6-agentic-rl/12-rewards-and-verifiers
   6-agentic-rl/13-rollout-systems
   6-agentic-rl/14-the-training-pipeline
   6-agentic-rl/15-evaluation-safety-and-reward-hacking
   6-agentic-rl/16-long-horizon-capability
+  6-agentic-rl/17-a-whole-loop
   6-agentic-rl/18-algorithm-families
   6-agentic-rl/19-surrogates-and-divergences
   6-agentic-rl/20-log-ratios-as-rewards
@@ -846,10 +879,14 @@ set(ROSE_EXERCISES
   rl-decoupled-term
   rl-graded-tests
   rl-groups-lag
+  rl-process-advantages
   rl-rejected-count
+  rl-sequence-mask-objective
   rl-sign-test
   rl-split-whole
   rl-token-lag
+  rl-toy-groups
+  rl-version-runs
   segmented-add
   split-devices
   two-clocks
@@ -881,6 +918,7 @@ set(ROSE_BENCHES
   numerics-contract
   paged-decode-64x4k
   reduce
+  rl-toy
   rmsnorm-backward
   rmsnorm-residual
   sampling
@@ -1034,6 +1072,7 @@ set(ROSE_FILES
   bench/numerics-contract.cpp
   bench/paged-decode-64x4k.cpp
   bench/reduce.cpp
+  bench/rl-toy.cpp
   bench/rmsnorm-backward.cpp
   bench/rmsnorm-residual.cpp
   bench/sampling.cpp
@@ -1091,14 +1130,22 @@ set(ROSE_FILES
   exercises/rl-graded-tests_stub.cpp
   exercises/rl-groups-lag_solution.cpp
   exercises/rl-groups-lag_stub.cpp
+  exercises/rl-process-advantages_solution.cpp
+  exercises/rl-process-advantages_stub.cpp
   exercises/rl-rejected-count_solution.cpp
   exercises/rl-rejected-count_stub.cpp
+  exercises/rl-sequence-mask-objective_solution.cpp
+  exercises/rl-sequence-mask-objective_stub.cpp
   exercises/rl-sign-test_solution.cpp
   exercises/rl-sign-test_stub.cpp
   exercises/rl-split-whole_solution.cpp
   exercises/rl-split-whole_stub.cpp
   exercises/rl-token-lag_solution.cpp
   exercises/rl-token-lag_stub.cpp
+  exercises/rl-toy-groups_solution.cpp
+  exercises/rl-toy-groups_stub.cpp
+  exercises/rl-version-runs_solution.cpp
+  exercises/rl-version-runs_stub.cpp
   exercises/segmented-add_solution.cpp
   exercises/segmented-add_stub.cpp
   exercises/split-devices_solution.cpp
@@ -1198,6 +1245,7 @@ set(ROSE_FILES
   rose/app/rose_models.cpp
   rose/app/rose_pull.cpp
   rose/app/rose_pull.h
+  rose/app/rose_rl.cpp
   rose/app/rose_serve.cpp
   rose/app/rose_tokenize.cpp
   rose/core/error.cpp
@@ -1564,6 +1612,34 @@ set(ROSE_FILES
   rose/model/sample.h
   rose/model/weights.cpp
   rose/model/weights.h
+  rose/rlhf/group_advantages.cpp
+  rose/rlhf/group_advantages.h
+  rose/rlhf/objective.cpp
+  rose/rlhf/objective.h
+  rose/rlhf/policy_loss.cpp
+  rose/rlhf/policy_loss.h
+  rose/rlhf/presets.cpp
+  rose/rlhf/presets.h
+  rose/rlhf/returns.cpp
+  rose/rlhf/returns.h
+  rose/rlhf/token_advantages.cpp
+  rose/rlhf/token_advantages.h
+  rose/rlhf/toy.cpp
+  rose/rlhf/toy.h
+  rose/rlhf/toy_policy.cpp
+  rose/rlhf/toy_policy.h
+  rose/rlhf/toy_world.cpp
+  rose/rlhf/toy_world.h
+  rose/rlhf/trajectory.cpp
+  rose/rlhf/trajectory.h
+  rose/rlhf/trajectory_bytes.cpp
+  rose/rlhf/trajectory_bytes.h
+  rose/rlhf/trajectory_file.cpp
+  rose/rlhf/trajectory_file.h
+  rose/rlhf/trajectory_json.cpp
+  rose/rlhf/trajectory_json.h
+  rose/rlhf/transcript.cpp
+  rose/rlhf/transcript.h
   rose/serve/admin.cpp
   rose/serve/admin.h
   rose/serve/answer.cpp
@@ -1919,12 +1995,16 @@ set(ROSE_FILES
   tests/6-agentic-rl/03-history_test.cpp
   tests/6-agentic-rl/04-mathematical-foundations_test.cpp
   tests/6-agentic-rl/05-derivations-step-by-step_test.cpp
+  tests/6-agentic-rl/06-the-trajectory-contract_test.cpp
+  tests/6-agentic-rl/07-returns-and-advantages_test.cpp
+  tests/6-agentic-rl/08-policy-objectives_test.cpp
   tests/6-agentic-rl/11-data-and-environments_test.cpp
   tests/6-agentic-rl/12-rewards-and-verifiers_test.cpp
   tests/6-agentic-rl/13-rollout-systems_test.cpp
   tests/6-agentic-rl/14-the-training-pipeline_test.cpp
   tests/6-agentic-rl/15-evaluation-safety-and-reward-hacking_test.cpp
   tests/6-agentic-rl/16-long-horizon-capability_test.cpp
+  tests/6-agentic-rl/17-a-whole-loop_test.cpp
   tests/6-agentic-rl/18-algorithm-families_test.cpp
   tests/6-agentic-rl/19-surrogates-and-divergences_test.cpp
   tests/6-agentic-rl/20-log-ratios-as-rewards_test.cpp

@@ -21,7 +21,11 @@ title "2. A model learns"
 echo "A transformer small enough to watch, on the text of this book. The loss is in nats per token; it should fall:"
 shown "$bin/rose" train --demo
 
-title "3. Where each piece is explained"
+title "3. An agent learns"
+echo "A small agent with a tool, several turns and a verdict at the end. The share of successes should rise to 0.95:"
+shown "$bin/rose" rl toy
+
+title "4. Where each piece is explained"
 piece "how text becomes numbers, and numbers text" tokenization
 piece "how a chat becomes one text" chat-templates
 piece "what a transformer computes" the-transformer
@@ -29,5 +33,6 @@ piece "what lies in a model file" weights-on-disk
 piece "how the next word is chosen" first-words
 piece "how derivatives are computed" automatic-differentiation
 piece "how a model is trained" a-first-training-run
+piece "how an agent is trained" a-whole-loop
 piece "how all this is a book" how-the-book-tangles
 echo 'Change a number in a chapter, run `make test`, and see what it does.'
