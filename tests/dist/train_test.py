@@ -19,7 +19,7 @@ model: {family: llama, layers: 1, hidden: 32, heads: 2, kv_heads: 1, head_dim: 1
 tokenizer: {vocabulary: 320}
 data: {text: [TEXT]}
 batch: {context: 32, rows: 2, tokens: 512, grad_groups: 4}
-optimizer: {rate: 1e-2, warmup: 5}
+optimizer: {rate: 1e-2, warmup: 2}
 every: {validate: 6, checkpoint: 4, keep: 9}
 """
 
@@ -93,7 +93,8 @@ class Train(unittest.TestCase):
         said, _ = running.communicate(timeout=60)
         self.assertLess(time.monotonic() - start, 15)
         if running.returncode != 0:
-            self.assertRegex(said, r"rank \d has gone during")
+            if "step 12:" not in said:
+                self.assertRegex(said, r"rank \d has gone during")
             done = self.train(4, "--resume", out)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.same(out)

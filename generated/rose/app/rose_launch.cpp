@@ -154,11 +154,17 @@ void tell(const std::vector<Child>& children, int signal) {
 }
 
 int watch(std::vector<Child>& children, double grace) {
+  using Milliseconds = std::chrono::milliseconds;
+  constexpr auto never = Clock::time_point::max();
+  constexpr Milliseconds by_themselves{3000}, last_words{500};
+  Clock::time_point ask = never, force = never, quiet = never;
   int status = 0;
-  Clock::time_point limit = Clock::time_point::max();
   const auto running = [&] {
-    return std::ranges::any_of(children,
-                               [](const Child& c) { return c.process > 0 || c.output >= 0; });
+    const auto lives = [](const Child& c) { return c.process > 0; };
+    if (std::ranges::any_of(children, lives)) return true;
+    if (quiet == never) quiet = Clock::now() + last_words;
+    return Clock::now() < quiet &&
+           std::ranges::any_of(children, [](const Child& c) { return c.output >= 0; });
   };
   while (running()) {
     std::vector<pollfd> polled;
@@ -174,10 +180,11 @@ int watch(std::vector<Child>& children, double grace) {
       if (how_it_ended == 0 || status != 0) continue;
       status = status_of(how_it_ended);
       fmt::print(stderr, "rose launch: rank {} {}\n", child.rank, how(how_it_ended));
-      tell(children, SIGTERM);
-      limit = Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * grace));
+      ask = Clock::now() + by_themselves;
+      force = ask + Milliseconds(static_cast<std::int64_t>(1e3 * grace));
     }
-    if (Clock::now() > limit) tell(children, SIGKILL);
+    if (Clock::now() > ask) tell(children, SIGTERM), ask = never;
+    if (Clock::now() > force) tell(children, SIGKILL);
   }
   return status;
 }
