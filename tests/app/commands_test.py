@@ -73,6 +73,20 @@ class Generate(unittest.TestCase):
         self.assertEqual([choice["finish_reason"] for choice in answers[3]["choices"]], ["length", "length"])
         self.assertEqual(answers[3]["usage"]["completion_tokens"], 10)
 
+    def test_guesses_change_no_answer_and_are_counted(self):
+        model, prompt = "SmolLM2-135M-Instruct.Q4_1", "1, 2, 3, 4, 1, 2, 3, 4, 1, 2,"
+        alone = rose("generate", "-n", "10", prompt).stdout
+        for guesses in (("--num-speculative-tokens", "3"),
+                        ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 2}'),
+                        ("--speculative-model", model, "--num-speculative-tokens", "3")):
+            run = rose("generate", "--device", "cpu", "-n", "10", *guesses, prompt)
+            self.assertEqual(run.stdout, alone, run.stderr)
+            self.assertRegex(run.stderr, r"[1-9]\d* of \d+ guesses were right")
+        self.assertIn("(100.0 %)", run.stderr, "the model guesses itself")
+        refused = rose("generate", "--speculative-config", "{", prompt)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("speculative-config", refused.stderr)
+
     def test_a_seed_decides(self):
         def run(seed):
             return rose("generate", "-n", "24", "-t", "1.5", "--seed", str(seed), "Once upon a time").stdout

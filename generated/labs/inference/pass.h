@@ -21,7 +21,8 @@ namespace rose::labs {
 class DeviceCache {
  public:
   DeviceCache(const model::Config& config, std::int64_t sequences, std::int64_t capacity,
-              int page_size = 16, std::uint64_t seed = 1) {
+              int page_size = 16, std::uint64_t seed = 1,
+              kernels::DType dtype = kernels::DType::bf16) {
     const std::int64_t stride = (capacity + page_size - 1) / page_size,
                        pages = sequences * stride + 1;
     std::vector<std::int32_t> table(static_cast<std::size_t>(pages - 1));
@@ -32,14 +33,14 @@ class DeviceCache {
     }
     const std::int64_t elements =
         config.layers * pages * config.kv_heads * page_size * config.head_dim;
-    k_ = kernels::gpu::Buffer(static_cast<std::size_t>(elements) * 2);
-    v_ = kernels::gpu::Buffer(static_cast<std::size_t>(elements) * 2);
+    k_ = kernels::gpu::Buffer(kernels::row_bytes(dtype, elements));
+    v_ = kernels::gpu::Buffer(kernels::row_bytes(dtype, elements));
     k_.poison();
     v_.poison();
     table_ = kernels::gpu::Buffer::of(std::span<const std::int32_t>(table));
     view_ = {.k = k_.data(),
              .v = v_.data(),
-             .dtype = kernels::DType::bf16,
+             .dtype = dtype,
              .layers = static_cast<int>(config.layers),
              .kv_heads = static_cast<int>(config.kv_heads),
              .head_dim = static_cast<int>(config.head_dim),
@@ -62,8 +63,9 @@ class DeviceCache {
 /// A model on a GPU, and room for a pass.
 class GpuPass {
  public:
-  GpuPass(const model::WeightSet& weights, std::int64_t tokens, std::int64_t rows)
-      : weights_(weights), workspace_(weights.config(), tokens, rows) {}
+  GpuPass(const model::WeightSet& weights, std::int64_t tokens, std::int64_t rows,
+          kernels::DType dtype = kernels::DType::bf16)
+      : weights_(weights, dtype), workspace_(weights.config(), tokens, rows, false, true, dtype) {}
 
   const model::GpuWeights& weights() const { return weights_; }
   model::GpuWorkspace& workspace() { return workspace_; }
@@ -103,9 +105,10 @@ class GpuPass {
     }
     if (!wanted.empty()) on_device.logit_tokens = on_wanted.as<std::int32_t>();
     const auto rows = wanted.empty() ? on_device.tokens : static_cast<std::int64_t>(wanted.size());
-    const Buffer hidden(static_cast<std::size_t>(rows * config.hidden) * 2),
+    const kernels::DType dtype = weights_.dtype();
+    const Buffer hidden(kernels::row_bytes(dtype, rows * config.hidden)),
         out(static_cast<std::size_t>(rows * config.vocab_size) * 4);
-    const kernels::gpu::Matrix states{hidden.data(), kernels::DType::bf16, rows, config.hidden};
+    const kernels::gpu::Matrix states{hidden.data(), dtype, rows, config.hidden};
     forward(weights_, on_device, workspace_, states, {});
     logits(weights_, states, workspace_, {out.data(), kernels::DType::f32, rows, config.vocab_size},
            {});

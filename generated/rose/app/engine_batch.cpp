@@ -19,6 +19,7 @@
 #include "rose/infer/engine.h"
 #include "rose/infer/gpu_runner.h"
 #include "rose/infer/lookup_drafter.h"
+#include "rose/infer/runner_drafter.h"
 #include "rose/kernels/gpu/stream.h"
 #include "rose/model/files/checkpoint.h"
 
@@ -149,6 +150,26 @@ void report(infer::Engine& engine, const infer::Statistics& s, std::size_t promp
 }  // namespace
 
 // Choose a runner.
+
+/// What a pass on a GPU is computed in.
+kernels::DType pass_dtype(std::string_view name, const model::WeightSet& weights) {
+  using kernels::DType;
+  if (name == "bfloat16" || name == "bf16") return DType::bf16;
+  if (name == "float16" || name == "half" || name == "fp16") return DType::f16;
+  if (name == "float32" || name == "float" || name == "fp32") return DType::f32;
+  if (name != "auto")
+    throw core::Error(core::Code::invalid_argument, fmt::format("'{}' is no type of a pass", name))
+        .in("dtype")
+        .hint("auto, bfloat16, float16 or float32");
+  const DType stored = weights.embed().dtype;
+  if (stored == DType::f16 && weights.quantization().empty()) return DType::f16;
+  if (stored == DType::f32)
+    fmt::print(stderr,
+               "rose: weights in float32 are rounded to bfloat16; --dtype float32 keeps "
+               "them\n");
+  return DType::bf16;
+}
+
 std::unique_ptr<infer::Runner> make_runner(const EngineOptions& engine, const BatchOptions& batch,
                                            std::shared_ptr<const model::WeightSet> weights,
                                            const text::Tokenizer& tokenizer) {
@@ -159,8 +180,12 @@ std::unique_ptr<infer::Runner> make_runner(const EngineOptions& engine, const Ba
                          cpu_sequences = 32;
   const bool on_gpu =
       batch.device == "cuda" || (batch.device == "auto" && kernels::gpu::available());
-  const kernels::DType kv = infer::parse_kv_dtype(
-      batch.kv_cache_dtype, on_gpu ? kernels::DType::bf16 : kernels::DType::f32);
+  const kernels::DType dtype = on_gpu ? pass_dtype(batch.dtype, *weights) : kernels::DType::f32;
+  if (!on_gpu && batch.dtype != "auto" && batch.dtype != "float32" && batch.dtype != "float")
+    throw core::Error(core::Code::unsupported, fmt::format("a pass on a CPU in {}", batch.dtype))
+        .in("dtype")
+        .hint("a CPU computes in float32, whatever the weights are kept in");
+  const kernels::DType kv = infer::parse_kv_dtype(batch.kv_cache_dtype, dtype);
   infer::KvScales scales;
   if (batch.calculate_kv_scales && kv == kernels::DType::u8)
     scales = infer::measure_kv_scales(*weights, sample_ids(tokenizer));
@@ -172,6 +197,7 @@ std::unique_ptr<infer::Runner> make_runner(const EngineOptions& engine, const Ba
                                      .positions = engine.max_model_len,
                                      .page_size = batch.block_size,
                                      .memory_utilization = batch.gpu_memory_utilization,
+                                     .dtype = dtype,
                                      .kv_dtype = kv,
                                      .kv_scales = scales});
     } catch (const core::Error& error) {
@@ -194,6 +220,56 @@ std::shared_ptr<const model::WeightSet> load_weights(const EngineOptions& engine
                                                      const model::Checkpoint& checkpoint) {
   return load_weights(engine.quantization, checkpoint,
                       batch.device != "cuda" || batch.calculate_kv_scales);
+}
+
+// Choose who guesses.
+Speculation read_speculation(const BatchOptions& batch) {
+  Speculation s = batch.speculation;
+  if (!s.config.empty()) {
+    constexpr std::string_view where = "speculative-config";
+    const core::json::value parsed = core::parse_json(s.config, std::string(where));
+    const core::json::object& given = core::as_object(parsed, std::string(where));
+    if (core::find(given, "method") != nullptr) s.model = core::get_string(given, "method", where);
+    if (core::find(given, "model") != nullptr) s.model = core::get_string(given, "model", where);
+    const auto number = [&](const char* name, int& value) {
+      value = static_cast<int>(core::get_int_or(given, name, value, where));
+    };
+    number("num_speculative_tokens", s.tokens);
+    number("prompt_lookup_min", s.least);
+    number("prompt_lookup_max", s.longest);
+  }
+  if (s.model == "ngram" || s.model == "[ngram]") {
+    s.model.clear();
+    if (s.tokens < 0) s.tokens = 4;
+  }
+  if (s.tokens < 0) s.tokens = s.model.empty() ? 0 : 4;
+  if (s.tokens > 64 || s.least < 1 || s.longest < s.least)
+    throw core::Error(
+        core::Code::out_of_range,
+        fmt::format("{} guesses, with {} to {} tokens in common", s.tokens, s.least, s.longest))
+        .in("num-speculative-tokens")
+        .hint("at most 64 guesses, at least 1 token in common, and the minimum below the maximum");
+  return s;
+}
+
+void add_drafter(const EngineOptions& engine, const BatchOptions& batch,
+                 const model::Config& config, infer::EngineOptions& options) {
+  const Speculation s = read_speculation(batch);
+  if (s.tokens == 0) return;
+  options.drafts = s.tokens;
+  if (s.model.empty()) {
+    options.drafter = std::make_shared<infer::LookupDrafter>(s.least, s.longest);
+    return;
+  }
+  constexpr double share = 0.2;  // of the memory
+  EngineOptions small = engine;
+  small.model = s.model, small.quantization = {}, small.adapter.clear();
+  BatchOptions its = batch;
+  its.gpu_memory_utilization *= share, its.calculate_kv_scales = false;
+  const model::Checkpoint checkpoint = model::open_checkpoint(find_model(s.model));
+  options.drafter = std::make_shared<infer::RunnerDrafter>(
+      make_runner(small, its, load_weights(small, its, checkpoint), load_tokenizer(checkpoint)),
+      config.vocab_size);
 }
 
 // Name the options as people know them.
@@ -220,6 +296,10 @@ void add_batch_options(CLI::App& command, BatchOptions& o) {
                    "Share of the device's memory")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 1.0));
+  many->add_option("--dtype", o.dtype,
+                   "What a GPU computes in: auto (float16 for weights in it, else bfloat16), "
+                   "bfloat16, float16 or float32; a CPU computes in float32")
+      ->capture_default_str();
   many->add_option("--kv-cache-dtype", o.kv_cache_dtype, "auto, float32, bfloat16, float16 or fp8")
       ->capture_default_str();
   many->add_flag("--calculate-kv-scales", o.calculate_kv_scales,
@@ -229,30 +309,50 @@ void add_batch_options(CLI::App& command, BatchOptions& o) {
       ->check(CLI::Range(1, 1024));
   many->add_option("--scheduling-policy", o.policy, "fifo, pack, priority or shortest")
       ->capture_default_str();
-  many->add_option("--num-speculative-tokens", o.num_speculative_tokens,
-                   "Guess so many tokens from what was said before; the answers stay the same")
-      ->capture_default_str()
+  Speculation& guesses = o.speculation;
+  many->add_option("--num-speculative-tokens", guesses.tokens,
+                   "Guess so many tokens ahead; the answers stay the same")
       ->check(CLI::Range(0, 64));
+  many->add_option("--speculative-model", guesses.model,
+                   "Who guesses: a smaller model with the same vocabulary; or ngram: what followed "
+                   "the last words before");
+  many->add_option("--ngram-prompt-lookup-min", guesses.least,
+                   "Tokens in common with an earlier place, at least")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  many->add_option("--ngram-prompt-lookup-max", guesses.longest, "So many are good enough")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  many->add_option("--speculative-config", guesses.config,
+                   "All of this as a JSON object: model or method, num_speculative_tokens, "
+                   "prompt_lookup_min, prompt_lookup_max");
   many->add_option("--profile", o.profile, "Write what took time to this file (Chrome's format)");
 }
 
 // Submit all, step, write, report.
+namespace {
+
+/// What is asked of every request, before its own line is read.
+infer::Sampling sampling_of(const EngineOptions& options) {
+  const model::Sampling& given = options.generate.sampling;
+  return {.temperature = given.temperature,
+          .top_p = given.top_p,
+          .min_p = given.min_p,
+          .top_k = given.top_k,
+          .max_tokens = options.generate.max_tokens,
+          .ignore_eos = options.generate.ignore_stop};
+}
+
+}  // namespace
+
 void generate_batch(const EngineOptions& engine_options, const BatchOptions& batch) {
-  const model::Sampling& given = engine_options.generate.sampling;
-  infer::Sampling all;
-  all.temperature = given.temperature, all.top_k = given.top_k, all.top_p = given.top_p,
-  all.min_p = given.min_p;
-  all.max_tokens = engine_options.generate.max_tokens;
-  all.ignore_eos = engine_options.generate.ignore_stop;
+  const infer::Sampling all = sampling_of(engine_options);
   const model::Checkpoint checkpoint = model::open_checkpoint(find_model(engine_options.model));
   const text::Tokenizer tokenizer = load_tokenizer(checkpoint);
   infer::EngineOptions options;
   options.policy = infer::parse_admission_policy(batch.policy);
-  options.seed = given.seed;
-  if (batch.num_speculative_tokens > 0) {
-    options.drafter = std::make_shared<infer::LookupDrafter>();
-    options.drafts = batch.num_speculative_tokens;
-  }
+  options.seed = engine_options.generate.sampling.seed;
+  add_drafter(engine_options, batch, checkpoint.config, options);
   infer::Engine engine(make_runner(engine_options, batch,
                                    load_weights(engine_options, batch, checkpoint), tokenizer),
                        options, tokenizer);
@@ -332,6 +432,38 @@ void generate_batch(const EngineOptions& engine_options, const BatchOptions& bat
   report(engine, engine.control().statistics(), answers.all.size(), seconds());
   if (!batch.profile.empty())
     core::write_file_atomic(batch.profile, engine.control().stop_profile());
+  if (interrupted) throw core::Error(core::Code::cancelled, "interrupted");
+}
+
+// Answer one prompt.
+void generate_one(const EngineOptions& engine_options, const BatchOptions& batch,
+                  std::string_view prompt) {
+  const model::Checkpoint checkpoint = model::open_checkpoint(find_model(engine_options.model));
+  const text::Tokenizer tokenizer = load_tokenizer(checkpoint);
+  infer::EngineOptions options;
+  options.seed = engine_options.generate.sampling.seed;
+  add_drafter(engine_options, batch, checkpoint.config, options);
+  infer::Engine engine(make_runner(engine_options, batch,
+                                   load_weights(engine_options, batch, checkpoint), tokenizer),
+                       options, tokenizer);
+  infer::Request request;
+  request.sampling = sampling_of(engine_options);
+  request.prompt.assign(tokenizer.prefix().begin(), tokenizer.prefix().end());
+  tokenizer.encode(prompt, true, request.prompt);
+  request.on_event = [](const infer::Event& e) { print(e.text); };
+  const auto start = std::chrono::steady_clock::now();
+  catch_interrupts();
+  const auto handle = engine.submit(std::move(request));
+  bool interrupted = false;
+  while (engine.step()) {
+    if (!take_interrupt()) continue;
+    interrupted = true;
+    engine.cancel(handle);
+  }
+  engine.run();
+  print("\n");
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  report(engine, engine.control().statistics(), 1, took.count());
   if (interrupted) throw core::Error(core::Code::cancelled, "interrupted");
 }
 

@@ -21,6 +21,9 @@ struct GenerateArguments {
 void generate(const GenerateArguments& arguments) {
   model::validate(arguments.engine.generate.sampling);
   if (!arguments.batch.prompts.empty()) return generate_batch(arguments.engine, arguments.batch);
+  if (read_speculation(arguments.batch).tokens > 0)
+    return generate_one(arguments.engine, arguments.batch,
+                        arguments.prompt.empty() ? read_stdin() : arguments.prompt);
   const std::string prompt = arguments.prompt.empty() ? read_stdin() : arguments.prompt;
   LoadedModel model(arguments.engine);
   const auto prefix = model.tokenizer().prefix();

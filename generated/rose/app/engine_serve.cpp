@@ -54,6 +54,7 @@ void serve_engine(const ServeEngineArguments& a) {
   infer::EngineOptions options;
   options.policy = infer::parse_admission_policy(a.batch.policy);
   options.max_waiting = a.max_waiting;
+  if (!a.parrot) add_drafter(a.engine, a.batch, checkpoint.config, options);
   infer::Engine engine(
       a.parrot
           ? parrot(a, checkpoint.config, tokenizer)

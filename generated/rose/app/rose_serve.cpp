@@ -300,7 +300,13 @@ void add_serve(CLI::App& app) {
   pass("--max-waiting", "Requests that may wait; more are told to come back");
   pass("--prefill-engines", "Processes that read long prompts for the engine, on a CPU");
   pass("--gpu-memory-utilization", "Share of the device's memory");
-  pass("--kv-cache-dtype", "auto, float32, bfloat16 or float16");
+  pass("--speculative-model", "Who guesses: a smaller model of the same vocabulary, or ngram");
+  pass("--num-speculative-tokens", "Tokens guessed ahead; the answers stay the same");
+  pass("--ngram-prompt-lookup-min", "Tokens in common with an earlier place, at least");
+  pass("--ngram-prompt-lookup-max", "So many are good enough");
+  pass("--speculative-config", "The same as a JSON object");
+  pass("--dtype", "What a GPU computes in: auto, bfloat16, float16 or float32");
+  pass("--kv-cache-dtype", "auto, float32, bfloat16, float16 or fp8");
   pass("--block-size", "Positions of a page of keys and values");
   pass("--scheduling-policy", "fifo, pack, priority or shortest");
   pass("--parrot-step-us", "A step of the parrot takes so many microseconds");

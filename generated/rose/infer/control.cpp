@@ -78,8 +78,8 @@ void Control::drain() {
     const std::scoped_lock lock(s.inbox_mutex);
     s.draining = true;
   }
-  while (!s.idle()) {
-    if (s.loop.joinable())
+  while (s.prepares() || !s.idle()) {
+    if (s.loop.joinable() || s.idle())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     else
       engine_->step();

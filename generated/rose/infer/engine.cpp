@@ -46,14 +46,28 @@ Engine::State::State(std::unique_ptr<Runner> r, const EngineOptions& o,
         const std::scoped_lock lock(inbox_mutex);
         inbox.push_back({nullptr, handle, choice, finish});
         inbox_filled.notify_one();
-      }) {}
+      }) {
+  if (options.stall_seconds > 0) watchman = std::thread([this] { watch(); });
+}
 
 Engine::Engine(std::unique_ptr<Runner> runner, const EngineOptions& options,
                std::optional<text::Tokenizer> tokenizer)
     : state_(std::make_unique<State>(std::move(runner), options, std::move(tokenizer))) {}
 
 Engine::~Engine() {
+  {
+    const std::scoped_lock lock(state_->inbox_mutex);
+    state_->nothing_to_prepare = true;
+    state_->prepare_filled.notify_one();
+  }
+  if (state_->preparer.joinable()) state_->preparer.join();
   stop();
+  {
+    const std::scoped_lock lock(state_->watch_mutex);
+    state_->nothing_to_watch = true;
+    state_->watch_ends.notify_one();
+  }
+  if (state_->watchman.joinable()) state_->watchman.join();
   {
     const std::scoped_lock lock(state_->step_mutex);
     state_->take_mail();
@@ -178,6 +192,16 @@ Engine::Handle Engine::submit(Request request) {
     number = ++s.submitted;
     ++s.in_queue;
   }
+  if (request.prepare) {
+    auto job =
+        std::make_shared<Preparing>(Preparing{number, std::move(request), std::move(adapter)});
+    const std::scoped_lock lock(s.inbox_mutex);
+    s.preparing.emplace(number, job);
+    s.to_prepare.push_back(std::move(job));
+    if (!s.preparer.joinable()) s.preparer = std::thread([&s] { s.prepare_all(); });
+    s.prepare_filled.notify_one();
+    return number;
+  }
   auto made = s.accept(std::move(request), number, std::move(adapter));
   const std::scoped_lock lock(s.inbox_mutex);
   s.inbox.push_back({std::move(made), number, -1, Finish::cancelled});
@@ -187,6 +211,11 @@ Engine::Handle Engine::submit(Request request) {
 
 void Engine::cancel(Handle handle) {
   const std::scoped_lock lock(state_->inbox_mutex);
+  const auto job = state_->preparing.find(handle);
+  if (job != state_->preparing.end()) {
+    job->second->cancelled = true;
+    return;
+  }
   state_->inbox.push_back({nullptr, handle, -1, Finish::cancelled});
   state_->inbox_filled.notify_one();
 }
@@ -203,6 +232,9 @@ void Engine::run() {
     while (step()) {
     }
     flush();  // a stop string that was found there ends a sequence here
+    std::unique_lock lock(state_->inbox_mutex);
+    state_->inbox_filled.wait(lock,
+                              [&] { return state_->preparing.empty() || !state_->inbox.empty(); });
   } while (!state_->idle());
 }
 

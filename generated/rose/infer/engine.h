@@ -38,6 +38,8 @@ struct EngineOptions {
   /// While at most so many requests run, the text that a grammar forces is guessed; it needs the tokenizer.
   std::size_t forced_streams = 4;
   int forced_drafts = 16;  ///< tokens of it per step
+  double stall_seconds =
+      600.0;  ///< a runner that is busy with a step for longer has failed; 0: never
 };
 
 // What an engine has done and has.

@@ -13,7 +13,7 @@ void Engine::State::complete() {
   StepOutput out;
   {
     const Stretch waiting(profile, "wait");
-    out = runner->wait();
+    out = in_runner([&] { return runner->wait(); });
   }
   const Stretch taking(profile, "take in");
   statistics.runner_seconds +=
@@ -84,7 +84,8 @@ void Engine::State::take_tokens(Choice& c, std::span<const std::int32_t> chosen,
                   .in("logits")));
       return;
     }
-    c.sampler.accept(chosen[i]);
+    if (!c.sampler.failure()) c.sampler.accept(chosen[i]);
+    if (const auto& failure = c.sampler.failure()) return end(c, Finish::error, failure);
     const std::size_t row = static_cast<std::size_t>(logit) + i,
                       stride = static_cast<std::size_t>(out.top_stride);
     const auto top = static_cast<std::size_t>(std::max(wanted, 0));
@@ -130,6 +131,7 @@ void Engine::State::end(Choice& c, Finish finish, std::shared_ptr<const core::Er
   if (c.done) return;
   c.done = true;
   scheduler.remove(c);
+  if (options.drafter != nullptr) options.drafter->forget(c.number);
   Active& request = *c.request;
   switch (finish) {
     case Finish::stop: ++statistics.finished_stop; break;

@@ -5,13 +5,16 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
+#include "rose/core/error.h"
 #include "rose/infer/delivery.h"
 #include "rose/infer/engine.h"
 #include "rose/infer/profile.h"
@@ -39,6 +42,14 @@ struct Choice : Sequence {
 struct LoadedAdapter {
   std::int32_t slot = 0;
   std::string key;  ///< of prefixes that were computed with it
+};
+
+/// A request whose grammar is being made.
+struct Preparing {
+  Engine::Handle handle = 0;
+  Request request;
+  std::shared_ptr<const LoadedAdapter> adapter;
+  bool cancelled = false;
 };
 
 /// A request that has been accepted.
@@ -110,6 +121,11 @@ struct Engine::State {
   void fail_engine(const std::exception& error);
   void settle();  ///< completes every step in flight
   bool idle();
+  bool prepares();     ///< whether a grammar is being made
+  void prepare_all();  ///< the preparing thread
+  void watch();        ///< the watchman's
+  template <class Call>
+  auto in_runner(const Call& call);  ///< calls it, watched
   // What belongs to which thread.
   EngineOptions options;
   std::unique_ptr<Runner> runner;
@@ -126,10 +142,15 @@ struct Engine::State {
     Engine::Handle handle = 0;       ///< end
     int choice = -1;                 ///< this choice, or all: -1
     Finish finish = Finish::cancelled;
+    std::shared_ptr<const core::Error> error{};  ///< the request could not be prepared
   };
   std::mutex inbox_mutex;
   std::vector<Message> inbox;
   std::condition_variable inbox_filled;
+  std::map<Engine::Handle, std::shared_ptr<Preparing>> preparing;
+  std::deque<std::shared_ptr<Preparing>> to_prepare;
+  std::condition_variable prepare_filled;
+  bool nothing_to_prepare = false;  ///< from now on
   std::uint64_t submitted = 0;
   std::size_t in_queue = 0;  ///< submitted and not yet running, as far as the inbox knows
   bool draining = false, stopping = false;
@@ -153,10 +174,50 @@ struct Engine::State {
       hidden_tokens;
   std::vector<RowSampling> sampling;
   std::vector<LateRow> late;  ///< rows of `sampling` that are not final yet
+  std::vector<DraftTask> draft_tasks;
   Statistics statistics;
   std::optional<std::vector<ProfileSpan>> profile;  ///< while somebody records
   Delivery delivery;
-  std::thread loop;
+  std::thread loop, preparer, watchman;
+
+  std::mutex
+      watch_mutex;  ///< held by whoever may touch the step's data while the runner has the step
+  std::condition_variable watch_ends;
+  std::chrono::steady_clock::time_point entered;
+  bool inside = false, given_up = false, nothing_to_watch = false;
 };
+
+// Hand a step to the runner, watched.
+template <class Call>
+auto Engine::State::in_runner(const Call& call) {
+  struct Inside {
+    explicit Inside(State& s) : state(&s) { say(true); }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+    ~Inside() { say(false); }
+    void say(bool is_inside) const {
+      const std::scoped_lock lock(state->watch_mutex);  // waits for a watchman who is giving up
+      state->inside = is_inside;
+      if (is_inside) state->entered = std::chrono::steady_clock::now();
+    }
+    State* state;
+  };
+  const auto watched = [&] {
+    const Inside inside_now(*this);
+    return call();
+  };
+  const auto check = [&] {
+    if (given_up)
+      throw core::Error(core::Code::internal, "the step was given up before it ended").in("runner");
+  };
+  if constexpr (std::is_void_v<decltype(call())>) {
+    watched();
+    check();
+  } else {
+    auto result = watched();
+    check();
+    return result;
+  }
+}
 
 }  // namespace rose::infer

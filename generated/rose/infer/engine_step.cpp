@@ -61,7 +61,7 @@ void Engine::State::take_mail() {
   {
     const std::scoped_lock lock(inbox_mutex);
     mail.swap(inbox);
-    in_queue = scheduler.waiting().size();
+    in_queue = scheduler.waiting().size() + preparing.size();
     for (const Message& m : mail) in_queue += m.submit != nullptr ? 1 : 0;
   }
   for (Message& m : mail) {
@@ -72,6 +72,7 @@ void Engine::State::take_mail() {
       first.root = root_of(request);
       active.emplace(request.handle, std::move(m.submit));
       scheduler.add(first);
+      if (m.error != nullptr) end_all(request, m.finish, m.error);
       continue;
     }
     const auto at = active.find(m.handle);
@@ -141,8 +142,10 @@ bool Engine::State::launch() {
   const auto rows = static_cast<std::int64_t>(plan.rows.size());
   const std::int64_t stride = rows > 0 ? static_cast<std::int64_t>(table.size()) / rows : 0;
   if (watcher != nullptr) watcher->launching(next.rows);
-  runner->launch({ids, positions, offsets, table, stride, copies, logit_tokens, sampling,
-                  row_adapters, hidden_tokens, !late.empty()});
+  in_runner([&] {
+    runner->launch({ids, positions, offsets, table, stride, copies, logit_tokens, sampling,
+                    row_adapters, hidden_tokens, !late.empty()});
+  });
   statistics.runner_seconds += since(start);
   ++launches, ++statistics.steps;
   in_flight.push_back(std::move(next));
@@ -167,17 +170,20 @@ void Engine::State::guess() {
     };
     const GrammarState* const grammar = static_cast<const Choice&>(*s).sampler.grammar();
     if (few && grammar != nullptr) {
-      s->drafts = tokenizer->encode(grammar->forced(), false);
+      s->drafts = tokenizer->encode(static_cast<Choice&>(*s).sampler.forced(), false);
       const auto wanted = static_cast<std::size_t>(most(options.forced_drafts));
       if (s->drafts.size() > wanted) s->drafts.resize(wanted);
     }
-    if (s->drafts.empty() && options.drafter != nullptr) {
-      const int wanted = most(options.drafts);
-      options.drafter->draft(s->tokens, wanted, s->drafts);
-      if (s->drafts.size() > static_cast<std::size_t>(wanted))
-        s->drafts.resize(static_cast<std::size_t>(wanted));
-    }
+    if (s->drafts.empty() && options.drafter != nullptr)
+      draft_tasks.push_back({s->number, s->tokens, most(options.drafts),
+                             &static_cast<Choice&>(*s).sampler, &s->drafts});
   }
+  if (draft_tasks.empty()) return;
+  const Stretch drafting(profile, "draft");
+  options.drafter->draft_all(draft_tasks);
+  for (const DraftTask& task : draft_tasks)
+    if (std::ssize(*task.out) > task.most) task.out->resize(static_cast<std::size_t>(task.most));
+  draft_tasks.clear();
 }
 
 // Say how to choose, now that the names are known.
@@ -189,7 +195,7 @@ void Engine::State::choose_late() {
       if (!row.choice->done) sampling[row.row] = row.choice->sampler.row(row.position);
   }
   const auto start = Clock::now();
-  runner->choose(sampling);
+  in_runner([&] { runner->choose(sampling); });
   statistics.runner_seconds += since(start);
   late.clear();
 }

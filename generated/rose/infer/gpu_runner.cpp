@@ -27,6 +27,7 @@
 #include "rose/kernels/gpu/kv_cache.h"
 #include "rose/kernels/gpu/sampling.h"
 #include "rose/kernels/gpu/tokens.h"
+#include "rose/kernels/quant.h"
 #include "rose/model/gpu_adapters.h"
 #include "rose/model/gpu_forward.h"
 
@@ -178,7 +179,7 @@ class GpuRunner final : public Runner {
   // Plan the memory, allocate, record.
   GpuRunner(std::shared_ptr<const model::WeightSet> weights, const GpuRunnerOptions& options)
       : weights_(std::move(weights)), config_(weights_->config()), options_(options) {
-    model::check_gpu_model(config_, DType::bf16);
+    model::check_gpu_model(config_, options_.dtype);
     if (!gpu::available()) gpu::no_cuda("an engine");
     const auto at_least = [](std::int64_t value, std::int64_t least, const char* what) {
       if (value < least) {
@@ -190,8 +191,16 @@ class GpuRunner final : public Runner {
     at_least(options_.sequences, 1, "sequences");
     at_least(options_.tokens, options_.sequences, "tokens");
     at_least(options_.page_size, 1, "page_size");
-    if (options_.kv_dtype != DType::bf16 && options_.kv_dtype != DType::u8) {
-      throw core::Error(core::Code::unsupported, "on a GPU keys and values are bfloat16 or fp8")
+    if (options_.kv_dtype == DType::bf16) options_.kv_dtype = options_.dtype;
+    if (options_.max_loras > 0 && options_.dtype != DType::bf16)
+      throw core::Error(core::Code::unsupported, "adapters have kernels for bfloat16").in("dtype");
+    if (options_.kv_dtype != options_.dtype &&
+        (options_.kv_dtype != DType::u8 || options_.dtype == DType::f32)) {
+      throw core::Error(
+          core::Code::unsupported,
+          fmt::format(
+              "on a GPU keys and values have the type of the pass, {}, or beside 16 bits fp8",
+              kernels::info(options_.dtype).name))
           .in("kv-cache-dtype");
     }
     const auto heads = count(config_.layers * config_.kv_heads);
@@ -225,11 +234,13 @@ class GpuRunner final : public Runner {
     if (group > few || !options_.graphs) sizes_.clear();
     const gpu::DeviceInfo info = gpu::device_info();
     processors_ = info.multiprocessors;
-    name_ =
-        fmt::format("{}, kernels of this book{}{}{}", info.name,
-                    weights_->quantization().empty() ? "" : ", weights " + weights_->quantization(),
-                    options_.kv_dtype == DType::u8 ? ", keys and values fp8" : "",
-                    options_.laws ? "" : ", laws off");
+    name_ = fmt::format(
+        "{}, kernels of this book{}{}{}{}", info.name,
+        options_.dtype == DType::bf16 ? ""
+                                      : fmt::format(", {}", kernels::info(options_.dtype).name),
+        weights_->quantization().empty() ? "" : ", weights " + weights_->quantization(),
+        options_.kv_dtype == DType::u8 ? ", keys and values fp8" : "",
+        options_.laws ? "" : ", laws off");
     const auto reserve_plan = [&](std::int64_t size, std::int64_t splits) {
       const gpu::AttentionPlan plan =
           decode_plan(std::vector<std::int32_t>(count(size), 0), size, splits);
@@ -254,9 +265,10 @@ class GpuRunner final : public Runner {
         signed_size(device.total - device.free);
     memory_ = plan_pages(
         budget,
-        {{"weights", signed_size(model::GpuWeights::bytes(*weights_))},
+        {{"weights", signed_size(model::GpuWeights::bytes(*weights_, options_.dtype))},
          {fmt::format("activations of {} tokens", limits_.tokens),
-          signed_size(model::GpuWorkspace::bytes(config_, limits_.tokens, limits_.rows))},
+          signed_size(
+              model::GpuWorkspace::bytes(config_, limits_.tokens, limits_.rows, options_.dtype))},
          {fmt::format("logits of {} rows, twice", limits_.rows), 2 * row * limits_.vocab},
          {"attention's partial sums", signed_size(attention_bytes_)},
          {fmt::format("{} adapters of rank {}", options_.max_loras, options_.max_lora_rank),
@@ -268,12 +280,12 @@ class GpuRunner final : public Runner {
         kv_page_bytes(config_, limits_.page_size, options_.kv_dtype), limits_.page_size,
         options_.pages);
     limits_.pages = memory_.pages;
-    device_ = std::make_unique<model::GpuWeights>(*weights_);
+    device_ = std::make_unique<model::GpuWeights>(*weights_, options_.dtype);
     if (options_.max_loras > 0)
       adapters_ = std::make_unique<model::GpuAdapters>(config_, options_.max_loras,
                                                        options_.max_lora_rank, limits_.tokens);
-    workspace_ = std::make_unique<model::GpuWorkspace>(config_, limits_.tokens, limits_.rows,
-                                                       options_.measured, options_.laws);
+    workspace_ = std::make_unique<model::GpuWorkspace>(
+        config_, limits_.tokens, limits_.rows, options_.measured, options_.laws, options_.dtype);
     const std::size_t half = count(memory_.page_bytes / 2 * limits_.pages);
     keys_ = gpu::Buffer(half);
     values_ = gpu::Buffer(half);
@@ -282,7 +294,7 @@ class GpuRunner final : public Runner {
     ids_ = gpu::Buffer(count(limits_.tokens) * sizeof(std::int32_t));
     const std::size_t rows = count(limits_.rows),
                       logits = rows * count(limits_.vocab) * sizeof(float);
-    hidden_ = gpu::Buffer(rows * count(config_.hidden) * 2);
+    hidden_ = gpu::Buffer(kernels::row_bytes(options_.dtype, limits_.rows * config_.hidden));
     logits_ = gpu::Buffer(logits);
     model_logits_ = gpu::Buffer(logits);
     const OutputLayout output(limits_.rows);
@@ -411,9 +423,12 @@ class GpuRunner final : public Runner {
     const std::size_t c = count(config_.hidden);
     slot.hidden_states.clear();
     for (const std::int32_t token : slot.hidden_tokens) {
-      const auto* const row =
-          slot.hidden.as<kernels::bf16>() + count(token - slot.hidden_tokens.front()) * c;
-      for (std::size_t i = 0; i < c; ++i) slot.hidden_states.push_back(kernels::to_float(row[i]));
+      const std::size_t first = slot.hidden_states.size(),
+                        row = kernels::row_bytes(options_.dtype, config_.hidden);
+      slot.hidden_states.resize(first + c);
+      kernels::dequantize_row(options_.dtype,
+                              slot.hidden.data() + count(token - slot.hidden_tokens.front()) * row,
+                              slot.hidden_states.data() + first, config_.hidden);
     }
   }
 
@@ -646,9 +661,9 @@ class GpuRunner final : public Runner {
         .fault = reinterpret_cast<std::int32_t*>(results_.as<std::byte>()),
         .adapters = kind.adapted ? adapters_.get() : nullptr,
         .adapter_offsets = ints(at.adapters)};
-    const Matrix hidden{hidden_.data(), DType::bf16, choices, config_.hidden};
+    const Matrix hidden{hidden_.data(), options_.dtype, choices, config_.hidden};
     if (kind.hidden) {  // of all tokens, where the norms wrote before
-      const Matrix every{workspace_->normed, DType::bf16, tokens, config_.hidden};
+      const Matrix every{workspace_->normed, options_.dtype, tokens, config_.hidden};
       model::forward(*device_, batch, *workspace_, every, s);
       if (choices > 0) gpu::embedding(ints(at.rows), every, hidden, s);
     } else {
@@ -703,7 +718,7 @@ class GpuRunner final : public Runner {
   /// The wanted hidden states, and what lies between them.
   void bring_hidden(Slot& slot) {
     if (slot.hidden_tokens.empty()) return;
-    const std::size_t row = count(config_.hidden) * 2;
+    const std::size_t row = kernels::row_bytes(options_.dtype, config_.hidden);
     const auto first = count(slot.hidden_tokens.front()), last = count(slot.hidden_tokens.back());
     const std::size_t bytes = (last - first + 1) * row;
     if (slot.hidden.bytes() < bytes) slot.hidden = gpu::HostBuffer(2 * bytes);

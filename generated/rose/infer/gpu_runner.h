@@ -24,7 +24,8 @@ struct GpuRunnerOptions {
   bool laws = true;                 ///< false: bits may depend on the company; for comparison
   std::int64_t max_loras = 0;       ///< adapters at once
   std::int64_t max_lora_rank = 16;  ///< of each, at most
-  kernels::DType kv_dtype = kernels::DType::bf16;  ///< or u8: fp8
+  kernels::DType dtype = kernels::DType::bf16;     ///< of the pass: bf16, f16 or f32
+  kernels::DType kv_dtype = kernels::DType::bf16;  ///< u8: fp8; else the pass's type
   KvScales kv_scales{};
 };
 

@@ -68,6 +68,8 @@ struct Request {
   std::string salt;                ///< requests share cached prefixes only with equal salts
   std::optional<Pooling> pooling;  ///< set: an embedding is wanted, and no answer
   bool text = true;                ///< false: tokens only, nothing is decoded
+  /// Makes the sampling's grammar, on a thread of the engine's that takes no steps. What it throws ends this request.
+  std::function<std::shared_ptr<const Grammar>()> prepare;
   std::function<void(const Event&)>
       on_event;  ///< called on the engine's delivery thread, one at a time
 };

@@ -137,17 +137,18 @@ RowSampling RequestSampler::row(std::int64_t position, std::span<const std::int3
     drafted_.push_back(std::make_unique<Lists>());
   bool over = false;  // the grammar allows nothing but the end
   if (state_ != nullptr) {
-    std::unique_ptr<GrammarState> ahead;
-    if (!drafts.empty()) ahead = state_->clone();
-    GrammarState& state = ahead ? *ahead : *state_;
-    const bool possible =
-        std::ranges::all_of(drafts, [&](std::int32_t token) { return state.accept(token); });
-    over = state.must_end();
     Lists& lists = *drafted_[drafts.size()];
-    if (possible) {
-      fill_mask(state, lists.mask);
-      row.adjust.mask = lists.mask;
-    }
+    const bool possible = guarded([&] {
+      std::unique_ptr<GrammarState> ahead;
+      if (!drafts.empty()) ahead = state_->clone();
+      GrammarState& state = ahead ? *ahead : *state_;
+      const bool fits =
+          std::ranges::all_of(drafts, [&](std::int32_t token) { return state.accept(token); });
+      over = state.must_end();
+      if (fits) fill_mask(state, lists.mask);
+      return fits;
+    });
+    if (possible) row.adjust.mask = lists.mask;
   }
   const bool early = position - prompt_tokens_ < s.min_tokens && !over;
   row.adjust.bias = early ? banned_ends_ : s.logit_bias;
@@ -188,10 +189,28 @@ void RequestSampler::count(Counts& counts, std::int32_t token, std::int32_t time
   }
 }
 
+/// Also keeps why.
+template <class Call>
+bool RequestSampler::guarded(const Call& call) {
+  if (failure_) return false;
+  try {
+    return call();
+  } catch (const core::Error& error) {
+    failure_ = std::make_shared<const core::Error>(error);
+    return false;
+  }
+}
+
 bool RequestSampler::accept(std::int32_t token) {
   if (penalised_) count(counts_, token, 1);
   if (state_ == nullptr || std::ranges::binary_search(ends_, token)) return true;
-  return state_->accept(token);
+  return guarded([&] { return state_->accept(token); });
+}
+
+std::string RequestSampler::forced() {
+  std::string bytes;
+  if (state_ != nullptr) guarded([&] { return bytes = state_->forced(), true; });
+  return bytes;
 }
 
 }  // namespace rose::infer

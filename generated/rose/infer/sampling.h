@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "rose/core/error.h"
 #include "rose/infer/grammar.h"
 #include "rose/kernels/sampling.h"
 
@@ -77,6 +78,9 @@ class RequestSampler {
 
   const Sampling& sampling() const { return *sampling_; }
   const GrammarState* grammar() const { return state_.get(); }
+  std::string forced();  ///< the bytes that the grammar says must follow, if any
+  /// Why the grammar cannot follow the text any further; null while it can. What was drawn after it has failed must not be told.
+  const std::shared_ptr<const core::Error>& failure() const { return failure_; }
 
  private:
   using Counts = std::vector<std::pair<std::int32_t, std::int32_t>>;
@@ -86,6 +90,8 @@ class RequestSampler {
   };
   static void count(Counts& counts, std::int32_t token, std::int32_t times);
   void fill_mask(GrammarState& state, std::vector<std::uint32_t>& mask) const;
+  template <class Call>
+  bool guarded(const Call& call);  ///< false, with a failure, when the grammar gives up
 
   std::shared_ptr<const Sampling> sampling_;
   std::uint64_t seed_;
@@ -95,6 +101,7 @@ class RequestSampler {
   std::vector<std::pair<std::int32_t, float>> banned_ends_;  // the biases, and -inf on ends_
   Counts counts_;
   std::unique_ptr<GrammarState> state_;
+  std::shared_ptr<const core::Error> failure_;
   std::vector<std::unique_ptr<Lists>> drafted_;  // by number of drafts; entry 0 holds a mask only
 };
 

@@ -30,29 +30,40 @@ using kernels::gpu::Stream;
 // Describe the products of a model.
 namespace {
 
-constexpr std::int64_t element = 2;   // bytes of a bf16
+std::int64_t element_bytes(DType dtype) {
+  return static_cast<std::int64_t>(kernels::row_bytes(dtype, 1));
+}
+
 constexpr std::int64_t kFewRows = 2;  // up to which products fetch ahead: more would norm too often
 
-LinearShape qkv_shape(const Config& c, std::int64_t m) {
-  return {.m = m, .n = (c.heads + 2 * c.kv_heads) * c.head_dim, .k = c.hidden, .bias = c.qkv_bias};
+LinearShape qkv_shape(const Config& c, DType type, std::int64_t m) {
+  return {.m = m,
+          .n = (c.heads + 2 * c.kv_heads) * c.head_dim,
+          .k = c.hidden,
+          .in = type,
+          .out = type,
+          .bias = c.qkv_bias};
 }
-LinearShape out_shape(const Config& c, std::int64_t m) {
-  return {.m = m, .n = c.hidden, .k = c.heads * c.head_dim, .bias = c.o_bias};
+LinearShape out_shape(const Config& c, DType type, std::int64_t m) {
+  return {
+      .m = m, .n = c.hidden, .k = c.heads * c.head_dim, .in = type, .out = type, .bias = c.o_bias};
 }
-LinearShape up_shape(const Config& c, std::int64_t m) {
+LinearShape up_shape(const Config& c, DType type, std::int64_t m) {
   using Kind = kernels::gpu::Activation;
   const Kind gelu = c.activation == Activation::gelu ? Kind::gelu_exact : Kind::gelu_tanh;
   return {.m = m,
           .n = c.ffn,
           .k = c.hidden,
+          .in = type,
+          .out = type,
           .bias = c.mlp_bias,
           .activation = c.family == Family::gpt2 ? gelu : Kind::swiglu};
 }
-LinearShape down_shape(const Config& c, std::int64_t m) {
-  return {.m = m, .n = c.hidden, .k = c.ffn, .bias = c.mlp_bias};
+LinearShape down_shape(const Config& c, DType type, std::int64_t m) {
+  return {.m = m, .n = c.hidden, .k = c.ffn, .in = type, .out = type, .bias = c.mlp_bias};
 }
-LinearShape head_shape(const Config& c, std::int64_t rows) {
-  return {.m = rows, .n = c.vocab_size, .k = c.hidden, .out = DType::f32};
+LinearShape head_shape(const Config& c, DType type, std::int64_t rows) {
+  return {.m = rows, .n = c.vocab_size, .k = c.hidden, .in = type, .out = DType::f32};
 }
 
 }  // namespace
@@ -85,7 +96,9 @@ class Pieces {
 };
 
 template <class To>
-void lay_out(const Config& c, std::int64_t tokens, std::int64_t rows, Pieces& from, To& to) {
+void lay_out(const Config& c, DType dtype, std::int64_t tokens, std::int64_t rows, Pieces& from,
+             To& to) {
+  const std::int64_t element = element_bytes(dtype);
   constexpr std::int64_t library = std::int64_t{32} << 20;  // what plans allow cuBLASLt
   const std::int64_t qd = c.heads * c.head_dim, kd = c.kv_heads * c.head_dim;
   to.x = from.take(tokens * c.hidden * element);
@@ -115,20 +128,21 @@ struct Layout {
 }  // namespace
 
 // Measure, make, plan.
-std::size_t GpuWorkspace::bytes(const Config& config, std::int64_t tokens, std::int64_t rows) {
+std::size_t GpuWorkspace::bytes(const Config& config, std::int64_t tokens, std::int64_t rows,
+                                DType dtype) {
   Pieces measure(nullptr);
   Layout unused{};
-  lay_out(config, tokens, rows, measure, unused);
+  lay_out(config, dtype, tokens, rows, measure, unused);
   return measure.used();
 }
 
 GpuWorkspace::GpuWorkspace(const Config& config, std::int64_t tokens, std::int64_t rows,
-                           bool measured, bool laws)
-    : plans(measured, laws), config_(config), tokens_(tokens), rows_(rows) {
-  check_gpu_model(config, DType::bf16);
-  memory_ = kernels::gpu::Buffer(bytes(config, tokens, rows));
+                           bool measured, bool laws, DType dtype)
+    : plans(measured, laws), config_(config), tokens_(tokens), rows_(rows), dtype_(dtype) {
+  check_gpu_model(config, dtype);
+  memory_ = kernels::gpu::Buffer(bytes(config, tokens, rows, dtype));
   Pieces pieces(memory_.as<std::byte>());
-  lay_out(config, tokens, rows, pieces, *this);
+  lay_out(config, dtype, tokens, rows, pieces, *this);
   const RopeSetup rope = rope_setup(config);
   rope_scale = rope.scale;
   const auto at =
@@ -137,14 +151,14 @@ GpuWorkspace::GpuWorkspace(const Config& config, std::int64_t tokens, std::int64
 }
 
 void GpuWorkspace::plan(std::int64_t m) {
-  for (const LinearShape& shape : {qkv_shape(config_, m), out_shape(config_, m),
-                                   up_shape(config_, m), down_shape(config_, m)}) {
+  for (const LinearShape& shape : {qkv_shape(config_, dtype_, m), out_shape(config_, dtype_, m),
+                                   up_shape(config_, dtype_, m), down_shape(config_, dtype_, m)}) {
     plans(shape);
   }
 }
 
 void GpuWorkspace::plan_head(std::int64_t rows) {
-  plans(head_shape(config_, rows));
+  plans(head_shape(config_, dtype_, rows));
 }
 
 // Perform the steps of a pass on a GPU.
@@ -160,6 +174,7 @@ class GpuOperations {
         ws_(ws),
         hidden_(hidden),
         s_(stream),
+        type_(weights.dtype()),
         few_(goes_ahead()),
         x_(ws.x),
         other_x_(ws.other_x) {}
@@ -201,14 +216,13 @@ class GpuOperations {
   }
 
   void project_in() {
-    norm_and_multiply(qkv_shape(c_, b_.tokens), layer_->attn_norm, layer_->qkv, layer_->packed_qkv,
-                      layer_->qkv_bias, packed(0, c_.heads + 2 * c_.kv_heads));
+    norm_and_multiply(qkv_shape(c_, type_, b_.tokens), layer_->attn_norm, layer_->qkv,
+                      layer_->packed_qkv, layer_->qkv_bias, packed(0, c_.heads + 2 * c_.kv_heads));
   }
 
   void place_keys() {
     const bool turns = c_.family != Family::gpt2;
-    const bool together =
-        b_.kv != nullptr && kernels::gpu::can_norm_heads(DType::bf16, c_.head_dim);
+    const bool together = b_.kv != nullptr && kernels::gpu::can_norm_heads(type_, c_.head_dim);
     kernels::gpu::HeadNorm heads{};
     if (c_.qk_norm && together) {
       heads = {layer_->q_norm.data, layer_->k_norm.data, DType::f32, c_.norm_eps};
@@ -238,7 +252,7 @@ class GpuOperations {
   }
 
   void project_out() {
-    multiply(out_shape(c_, b_.tokens), rows(ws_.attended, c_.heads * c_.head_dim), layer_->o,
+    multiply(out_shape(c_, type_, b_.tokens), rows(ws_.attended, c_.heads * c_.head_dim), layer_->o,
              layer_->packed_o, layer_->o_bias, y());
   }
 
@@ -249,19 +263,19 @@ class GpuOperations {
   }
 
   void widen() {
-    norm_and_multiply(up_shape(c_, b_.tokens), layer_->ffn_norm, layer_->up, layer_->packed_up,
-                      layer_->up_bias, rows(ws_.activated, c_.ffn));
+    norm_and_multiply(up_shape(c_, type_, b_.tokens), layer_->ffn_norm, layer_->up,
+                      layer_->packed_up, layer_->up_bias, rows(ws_.activated, c_.ffn));
   }
 
   void narrow() {
-    multiply(down_shape(c_, b_.tokens), rows(ws_.activated, c_.ffn), layer_->down,
+    multiply(down_shape(c_, type_, b_.tokens), rows(ws_.activated, c_.ffn), layer_->down,
              layer_->packed_down, layer_->down_bias, y());
   }
 
  protected:  // a later chapter adds to the products
   // Name the buffers, norm, multiply.
   Matrix rows(std::byte* data, std::int64_t cols) const {
-    return {.data = data, .dtype = DType::bf16, .rows = b_.tokens, .cols = cols};
+    return {.data = data, .dtype = type_, .rows = b_.tokens, .cols = cols};
   }
   Matrix x() const { return rows(x_, c_.hidden); }
   Matrix y() const { return rows(ws_.y, c_.hidden); }
@@ -269,7 +283,7 @@ class GpuOperations {
   /// Columns of the packed queries, keys and values.
   Matrix packed(std::int64_t first, std::int64_t heads) const {
     const std::int64_t d = c_.head_dim;
-    Matrix m = rows(ws_.qkv + first * d * element, heads * d);
+    Matrix m = rows(ws_.qkv + first * d * element_bytes(type_), heads * d);
     m.stride = (c_.heads + 2 * c_.kv_heads) * d;
     return m;
   }
@@ -298,10 +312,10 @@ class GpuOperations {
   bool goes_ahead() const {
     using kernels::gpu::token_linear_fits;
     return c_.norm == NormKind::rmsnorm && b_.tokens <= kFewRows && b_.adapters == nullptr &&
-           !w_.packed() && token_linear_fits(qkv_shape(c_, b_.tokens)) &&
-           token_linear_fits(out_shape(c_, b_.tokens)) &&
-           token_linear_fits(up_shape(c_, b_.tokens)) &&
-           token_linear_fits(down_shape(c_, b_.tokens));
+           !w_.packed() && token_linear_fits(qkv_shape(c_, type_, b_.tokens)) &&
+           token_linear_fits(out_shape(c_, type_, b_.tokens)) &&
+           token_linear_fits(up_shape(c_, type_, b_.tokens)) &&
+           token_linear_fits(down_shape(c_, type_, b_.tokens));
   }
 
   void norm_and_multiply(const LinearShape& shape, const Matrix& norm_weight, const Matrix& weight,
@@ -333,7 +347,7 @@ class GpuOperations {
     Matrix gate = wide, up = wide;
     gate.cols = up.cols = to.cols;
     gate.stride = up.stride = weight.rows;
-    up.data = scratch + to.cols * element;
+    up.data = scratch + to.cols * element_bytes(type_);
     kernels::gpu::silu_multiply(gate, up, to, s_);
   }
 
@@ -354,6 +368,7 @@ class GpuOperations {
   GpuWorkspace& ws_;
   const Matrix& hidden_;
   Stream s_;
+  DType type_;
   bool few_;
   std::byte *x_, *other_x_;  // the stream, and where it goes next
   bool pending_ = false;     // y is still to be added
@@ -384,7 +399,7 @@ class AdaptedGpuOperations : public GpuOperations {
   void widen() {
     const bool gated = c_.family != Family::gpt2;
     const std::int64_t width = gated ? 2 * c_.ffn : c_.ffn;
-    LinearShape shape = up_shape(c_, b_.tokens);
+    LinearShape shape = up_shape(c_, type_, b_.tokens);
     shape.n = width;
     shape.activation = kernels::gpu::Activation::none;
     const Matrix all = rows(b_.adapters->widened(), width);
@@ -392,7 +407,7 @@ class AdaptedGpuOperations : public GpuOperations {
     Matrix gate = all, up = all;
     gate.cols = up.cols = c_.ffn;
     gate.stride = up.stride = width;
-    if (gated) up.data = b_.adapters->widened() + c_.ffn * element;
+    if (gated) up.data = b_.adapters->widened() + c_.ffn * element_bytes(type_);
     adapt(Linear::up, normed(), up);
     const Matrix out = rows(ws_.activated, c_.ffn);
     if (gated) {
@@ -427,7 +442,7 @@ void forward(const GpuWeights& weights, const GpuBatch& batch, GpuWorkspace& wor
     fail("tokens",
          fmt::format("{} tokens, where there is room for {}", batch.tokens, workspace.tokens()));
   }
-  if (hidden.cols != config.hidden || hidden.dtype != DType::bf16 ||
+  if (hidden.cols != config.hidden || hidden.dtype != weights.dtype() ||
       (batch.logit_tokens == nullptr ? hidden.rows != batch.tokens
                                      : hidden.rows > workspace.rows())) {
     fail("hidden",
@@ -435,6 +450,7 @@ void forward(const GpuWeights& weights, const GpuBatch& batch, GpuWorkspace& wor
                      "is asked for, at most {}",
                      hidden.rows, hidden.cols, config.hidden, workspace.rows()));
   }
+  if (workspace.dtype() != weights.dtype()) fail("workspace", "it is for another type");
   if (batch.plan == nullptr || batch.plan->tokens != batch.tokens) {
     fail("plan", "the attention plan is of another batch");
   }
@@ -449,7 +465,7 @@ void forward(const GpuWeights& weights, const GpuBatch& batch, GpuWorkspace& wor
 
 void logits(const GpuWeights& weights, const Matrix& hidden_rows, GpuWorkspace& workspace,
             const Matrix& out, Stream stream) {
-  const LinearShape shape = head_shape(weights.config(), hidden_rows.rows);
+  const LinearShape shape = head_shape(weights.config(), weights.dtype(), hidden_rows.rows);
   kernels::gpu::linear(workspace.plans(shape), {.x = hidden_rows, .w = weights.head(), .y = out},
                        workspace.linear, stream);
 }

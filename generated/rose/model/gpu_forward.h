@@ -35,15 +35,17 @@ struct GpuBatch {
 class GpuWorkspace {
  public:
   /// With `measured`, products are planned by timing every candidate when a number of rows is first seen, which takes a
-  /// fraction of a second and allocates; else by rules. Without `laws`, as the library would: see LinearPlans.
+  /// fraction of a second and allocates; else by rules. Without `laws`, as the library would: see LinearPlans. `dtype` is the weights'.
   GpuWorkspace(const Config& config, std::int64_t tokens, std::int64_t rows, bool measured = false,
-               bool laws = true);
+               bool laws = true, kernels::DType dtype = kernels::DType::bf16);
   GpuWorkspace(const GpuWorkspace&) = delete;
   GpuWorkspace& operator=(const GpuWorkspace&) = delete;
 
-  static std::size_t bytes(const Config& config, std::int64_t tokens, std::int64_t rows);
+  static std::size_t bytes(const Config& config, std::int64_t tokens, std::int64_t rows,
+                           kernels::DType dtype = kernels::DType::bf16);
   std::int64_t tokens() const { return tokens_; }
   std::int64_t rows() const { return rows_; }
+  kernels::DType dtype() const { return dtype_; }
 
   /// Plans for m rows of every product of the model, and for its head. What is planned before a graph is captured is not
   /// planned while it is.
@@ -63,6 +65,7 @@ class GpuWorkspace {
  private:
   Config config_;
   std::int64_t tokens_, rows_;
+  kernels::DType dtype_;
   kernels::gpu::Buffer memory_;
 };
 

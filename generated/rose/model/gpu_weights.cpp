@@ -68,15 +68,17 @@ MatrixView floats(const float* values, std::int64_t count) {
   return {.data = values, .dtype = DType::f32, .rows = 1, .cols = count};
 }
 
-Place matrix_place(std::int64_t rows, std::int64_t cols, const std::array<MatrixView, 3>& parts,
+Place matrix_place(DType dtype, std::int64_t rows, std::int64_t cols,
+                   const std::array<MatrixView, 3>& parts,
                    const std::array<const PackedMatrix*, 3>& packed = {}) {
-  return {.dtype = DType::bf16, .rows = rows, .cols = cols, .parts = parts, .packed = packed};
+  return {.dtype = dtype, .rows = rows, .cols = cols, .parts = parts, .packed = packed};
 }
 Place norm_place(const float* values, std::int64_t n) {
   return {.dtype = DType::f32, .rows = 1, .cols = n, .parts = {floats(values, n)}};
 }
-Place bias_place(const std::array<const float*, 3>& v, const std::array<std::int64_t, 3>& n) {
-  Place place{.dtype = DType::bf16, .rows = 1, .cols = n[0] + n[1] + n[2]};
+Place bias_place(DType dtype, const std::array<const float*, 3>& v,
+                 const std::array<std::int64_t, 3>& n) {
+  Place place{.dtype = dtype, .rows = 1, .cols = n[0] + n[1] + n[2]};
   for (std::size_t p = 0; p < n.size(); ++p) place.parts[p] = floats(v[p], n[p]);
   return place;
 }
@@ -84,7 +86,8 @@ Place bias_place(const std::array<const float*, 3>& v, const std::array<std::int
 /// Calls visit(to, place) for every matrix, bias (a pointer) and packed weight of `layers`, in a fixed order. Without `from` the places
 /// have sizes only.
 template <class Layers, class Visit>
-void walk_layers(const Config& c, const WeightSet* from, Layers& layers, const Visit& visit) {
+void walk_layers(const Config& c, DType dtype, const WeightSet* from, Layers& layers,
+                 const Visit& visit) {
   const std::int64_t qd = c.heads * c.head_dim, kd = c.kv_heads * c.head_dim;
   const bool gated = c.family != Family::gpt2, centred = c.norm == NormKind::layernorm;
   for (std::int64_t i = 0; i < c.layers; ++i) {
@@ -96,7 +99,9 @@ void walk_layers(const Config& c, const WeightSet* from, Layers& layers, const V
       visit(m, norm_place(values, n));
     };
     const auto bias = [&](const void*& b, const std::array<const float*, 3>& v,
-                          const std::array<std::int64_t, 3>& n) { visit(b, bias_place(v, n)); };
+                          const std::array<std::int64_t, 3>& n) {
+      visit(b, bias_place(dtype, v, n));
+    };
     const auto product = [&](Matrix& m, PackedWeight& p, const Place& place) {
       if (place.shared() != nullptr)
         visit(p, place);
@@ -107,25 +112,25 @@ void walk_layers(const Config& c, const WeightSet* from, Layers& layers, const V
     vector(to.attn_norm, w.attn_norm, c.hidden);
     if (centred) vector(to.attn_norm_bias, w.attn_norm_bias, c.hidden);
     product(to.qkv, to.packed_qkv,
-            matrix_place(qd + 2 * kd, c.hidden, {w.q, w.k, w.v}, {few.q, few.k, few.v}));
+            matrix_place(dtype, qd + 2 * kd, c.hidden, {w.q, w.k, w.v}, {few.q, few.k, few.v}));
     if (c.qkv_bias) bias(to.qkv_bias, {w.q_bias, w.k_bias, w.v_bias}, {qd, kd, kd});
     if (c.qk_norm) {
       vector(to.q_norm, w.q_norm, c.head_dim);
       vector(to.k_norm, w.k_norm, c.head_dim);
     }
-    product(to.o, to.packed_o, matrix_place(c.hidden, qd, {w.o}, {few.o}));
+    product(to.o, to.packed_o, matrix_place(dtype, c.hidden, qd, {w.o}, {few.o}));
     if (c.o_bias) bias(to.o_bias, {w.o_bias}, {c.hidden});
     vector(to.ffn_norm, w.ffn_norm, c.hidden);
     if (centred) vector(to.ffn_norm_bias, w.ffn_norm_bias, c.hidden);
     if (gated) {
       product(to.up, to.packed_up,
-              matrix_place(2 * c.ffn, c.hidden, {w.gate, w.up}, {few.gate, few.up}));
+              matrix_place(dtype, 2 * c.ffn, c.hidden, {w.gate, w.up}, {few.gate, few.up}));
       if (c.mlp_bias) bias(to.up_bias, {w.gate_bias, w.up_bias}, {c.ffn, c.ffn});
     } else {
-      product(to.up, to.packed_up, matrix_place(c.ffn, c.hidden, {w.up}, {few.up}));
+      product(to.up, to.packed_up, matrix_place(dtype, c.ffn, c.hidden, {w.up}, {few.up}));
       if (c.mlp_bias) bias(to.up_bias, {w.up_bias}, {c.ffn});
     }
-    product(to.down, to.packed_down, matrix_place(c.hidden, c.ffn, {w.down}, {few.down}));
+    product(to.down, to.packed_down, matrix_place(dtype, c.hidden, c.ffn, {w.down}, {few.down}));
     if (c.mlp_bias) bias(to.down_bias, {w.down_bias}, {c.hidden});
   }
 }
@@ -149,8 +154,13 @@ void convert(const MatrixView& from, const PackedMatrix* packed, std::int64_t fi
         continue;
       }
       for (std::size_t i = 0; i < values.size(); ++i) {
-        const kernels::bf16 rounded = kernels::to_bf16(values[i]);
-        std::memcpy(out + i * sizeof rounded, &rounded, sizeof rounded);
+        const auto put = [&](auto rounded) {
+          std::memcpy(out + i * sizeof rounded, &rounded, sizeof rounded);
+        };
+        if (dtype == DType::f16)
+          put(kernels::to_f16(values[i]));
+        else
+          put(kernels::to_bf16(values[i]));
       }
     }
   });
@@ -213,9 +223,9 @@ void check_gpu_model(const Config& config, kernels::DType dtype) {
   const auto refuse = [](std::string message, const char* where, const char* hint) {
     throw core::Error(core::Code::unsupported, std::move(message)).in(where).hint(hint);
   };
-  if (dtype != DType::bf16) {
+  if (dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::f32) {
     refuse(fmt::format("a forward pass on a GPU in {}", kernels::info(dtype).name), "dtype",
-           "attention and norms have kernels for bf16");
+           "there are kernels for bf16, f16 and f32");
   }
   constexpr std::array<std::int64_t, 4> heads{64, 96, 128, 256};
   if (std::ranges::find(heads, config.head_dim) == heads.end()) {
@@ -234,10 +244,10 @@ void check_gpu_model(const Config& config, kernels::DType dtype) {
 namespace {
 
 template <class Visit>
-void walk(const Config& c, const WeightSet* from, std::vector<GpuLayer>& layers,
+void walk(const Config& c, DType dtype, const WeightSet* from, std::vector<GpuLayer>& layers,
           std::array<Matrix*, 5> rest, const Visit& visit) {
   const auto matrix = [&](const MatrixView& view, std::int64_t rows) {
-    return matrix_place(rows, c.hidden, {view});
+    return matrix_place(dtype, rows, c.hidden, {view});
   };
   const auto vector = [&](const float* values) { return norm_place(values, c.hidden); };
   const bool have = from != nullptr;
@@ -245,47 +255,53 @@ void walk(const Config& c, const WeightSet* from, std::vector<GpuLayer>& layers,
   if (c.family == Family::gpt2) {
     visit(*rest[1], matrix(have ? from->pos_embed() : MatrixView{}, c.max_positions));
   }
-  walk_layers(c, from, layers, visit);
+  walk_layers(c, dtype, from, layers, visit);
   visit(*rest[2], vector(have ? from->norm() : nullptr));
   if (c.norm == NormKind::layernorm) visit(*rest[3], vector(have ? from->norm_bias() : nullptr));
   if (!c.tied_head) visit(*rest[4], matrix(have ? from->head() : MatrixView{}, c.vocab_size));
 }
 
-std::size_t measure(const Config& config, const WeightSet* weights) {
+std::size_t measure(const Config& config, DType dtype, const WeightSet* weights) {
   std::size_t total = 0;
   std::vector<GpuLayer> layers(static_cast<std::size_t>(config.layers));
   std::array<Matrix, 5> rest{};
-  walk(config, weights, layers, {&rest[0], &rest[1], &rest[2], &rest[3], &rest[4]},
+  walk(config, dtype, weights, layers, {&rest[0], &rest[1], &rest[2], &rest[3], &rest[4]},
        [&](const auto&, const Place& place) { total += place.bytes(); });
   return total;
 }
 
 }  // namespace
 
-std::size_t GpuWeights::bytes(const Config& config) {
-  return measure(config, nullptr);
+std::size_t GpuWeights::bytes(const Config& config, DType dtype) {
+  return measure(config, dtype, nullptr);
 }
 
-std::size_t GpuWeights::bytes(const WeightSet& weights) {
-  return measure(weights.config(), &weights);
+std::size_t GpuWeights::bytes(const WeightSet& weights, DType dtype) {
+  return measure(weights.config(), dtype, &weights);
 }
 
-GpuWeights::GpuWeights(const WeightSet& weights, core::ThreadPool& pool)
-    : config_(weights.config()), bytes_(bytes(weights)) {
-  check_gpu_model(config_, dtype());
+GpuWeights::GpuWeights(const WeightSet& weights, DType dtype, core::ThreadPool& pool)
+    : config_(weights.config()), dtype_(dtype), bytes_(bytes(weights, dtype)) {
+  check_gpu_model(config_, dtype);
+  if (dtype != DType::bf16 && !weights.quantization().empty())
+    throw core::Error(core::Code::unsupported,
+                      fmt::format("weights in {} beside activations in {}", weights.quantization(),
+                                  kernels::info(dtype).name))
+        .in("dtype")
+        .hint("packed weights are multiplied by activations in bfloat16");
   layers_.resize(static_cast<std::size_t>(config_.layers));
   memory_ = kernels::gpu::Buffer(bytes_);
   assign(weights, pool);
 }
 
 void GpuWeights::assign(const WeightSet& weights, core::ThreadPool& pool) {
-  if (bytes(weights) != bytes_)
+  if (bytes(weights, dtype_) != bytes_)
     throw core::Error(core::Code::invalid_argument, "the new weights are packed in another way")
         .in("weights");
   std::size_t used = 0;
   std::vector<std::byte> staging;
   packed_ = false;
-  walk(config_, &weights, layers_, {&embed_, &pos_embed_, &norm_, &norm_bias_, &head_},
+  walk(config_, dtype_, &weights, layers_, {&embed_, &pos_embed_, &norm_, &norm_bias_, &head_},
        [&](auto& to, const Place& place) {
          using To = std::remove_reference_t<decltype(to)>;
          if constexpr (std::is_same_v<To, PackedWeight>) {

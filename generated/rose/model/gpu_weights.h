@@ -28,25 +28,27 @@ struct GpuLayer {
   const void *qkv_bias = nullptr, *o_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
 };
 
-/// Whether there are GPU kernels for such a model. Throws core::Error (unsupported) that names what has none.
+/// Whether there are GPU kernels for such a model in bf16, f16 or f32. Throws core::Error (unsupported) that names what has none.
 void check_gpu_model(const Config& config, kernels::DType dtype);
 
-/// A model's weights in one piece of device memory: matrices and biases in bf16, norms in f32. Matrices of the blocks that are packed
-/// stay so, if all that lie together are packed alike.
+/// A model's weights in one piece of device memory: matrices and biases in one type, norms in f32. Matrices of the blocks that are packed
+/// stay so, if all that lie together are packed alike; their type is bf16.
 class GpuWeights {
  public:
   /// Converts and uploads. Throws core::Error: unsupported (check_gpu_model; a build without CUDA), resource_exhausted.
-  explicit GpuWeights(const WeightSet& weights, core::ThreadPool& pool = core::default_pool());
+  explicit GpuWeights(const WeightSet& weights, kernels::DType dtype = kernels::DType::bf16,
+                      core::ThreadPool& pool = core::default_pool());
 
   /// Overwrites the values and keeps the addresses, which captured graphs hold. Configuration and packing must be the same.
   void assign(const WeightSet& weights, core::ThreadPool& pool = core::default_pool());
 
-  static std::size_t bytes(const Config& config);      ///< of device memory, when nothing is packed
-  static std::size_t bytes(const WeightSet& weights);  ///< of device memory
+  /// Of device memory; without weights, when nothing is packed.
+  static std::size_t bytes(const Config& config, kernels::DType dtype = kernels::DType::bf16);
+  static std::size_t bytes(const WeightSet& weights, kernels::DType dtype = kernels::DType::bf16);
 
   const Config& config() const { return config_; }
   std::uint64_t version() const { return version_; }
-  kernels::DType dtype() const { return kernels::DType::bf16; }
+  kernels::DType dtype() const { return dtype_; }  ///< of matrices, biases, and what passes between
   std::span<const GpuLayer> layers() const { return layers_; }
   const kernels::gpu::Matrix& embed() const { return embed_; }          ///< [V, C]
   const kernels::gpu::Matrix& pos_embed() const { return pos_embed_; }  ///< GPT-2 only
@@ -57,6 +59,7 @@ class GpuWeights {
 
  private:
   Config config_{};
+  kernels::DType dtype_;
   std::uint64_t version_ = 0;
   bool packed_ = false;
   std::size_t bytes_ = 0;

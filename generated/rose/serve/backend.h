@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "rose/infer/engine.h"
@@ -91,8 +90,7 @@ class Backend {
 };
 
 inline void Backend::operate(const Operation& /*operation*/, Told told) {
-  const Told once = std::move(told);
-  once({{.error = core::Error(core::Code::unsupported, "this engine cannot be operated")}});
+  told({{.error = core::Error(core::Code::unsupported, "this engine cannot be operated")}});
 }
 
 }  // namespace rose::serve

@@ -115,7 +115,8 @@ TEST(GpuModel, RefusesWhatHasNoKernelsByName) {
   EXPECT_EQ(complaint([](Config&) {}), "accepted");
   EXPECT_EQ(complaint([](Config& c) { c.head_dim = 80; }), "head_dim");
   EXPECT_EQ(complaint([](Config& c) { c.ffn = 3001; }), "hidden");
-  EXPECT_EQ(complaint([](Config&) {}, kernels::DType::f16), "dtype");
+  EXPECT_EQ(complaint([](Config&) {}, kernels::DType::f16), "accepted");
+  EXPECT_EQ(complaint([](Config&) {}, kernels::DType::u8), "dtype");
 }
 
 TEST(GpuModel, KnowsItsBytesBeforeItIsMade) {
@@ -124,13 +125,21 @@ TEST(GpuModel, KnowsItsBytesBeforeItIsMade) {
   const auto norms = static_cast<double>(parameter_count(c) - matrix_parameters(c));
   EXPECT_NEAR(bytes, 2.0 * static_cast<double>(matrix_parameters(c)) + 4.0 * norms, 4 * 256 * 28);
   EXPECT_GT(GpuWorkspace::bytes(c, 8192, 1), GpuWorkspace::bytes(c, 1, 1));
+  EXPECT_NEAR(static_cast<double>(GpuWeights::bytes(c, kernels::DType::f32)),
+              4.0 * static_cast<double>(parameter_count(c)), 4 * 256 * 28);
 }
 
 // Perform the steps in fp32, and round after each.
 class RoundedOperations {
  public:
-  RoundedOperations(const WeightSet& w, const Batch& b, core::ThreadPool& pool)
-      : w_(w), c_(w.config()), b_(b), pool_(pool), t_(static_cast<std::int64_t>(b.ids.size())) {}
+  RoundedOperations(const WeightSet& w, const Batch& b, core::ThreadPool& pool,
+                    kernels::DType type = kernels::DType::bf16)
+      : w_(w),
+        c_(w.config()),
+        b_(b),
+        pool_(pool),
+        type_(type),
+        t_(static_cast<std::int64_t>(b.ids.size())) {}
   std::vector<float> hidden;
 
   void embed() { x_ = table(b_.ids, w_.embed()); }
@@ -178,7 +187,7 @@ class RoundedOperations {
       const std::vector<float> gate = times(n_, l_->gate, l_->gate_bias);
       for (std::size_t i = 0; i < f_.size(); ++i) {
         const float silu = gate[i] / (1.0f + std::exp(-gate[i]));
-        f_[i] *= kernels::gpu::rounded(silu, kernels::DType::bf16);
+        f_[i] *= kernels::gpu::rounded(silu, type_);
       }
     }
     f_ = rounded(std::move(f_));
@@ -187,8 +196,8 @@ class RoundedOperations {
   void norm_final() { add(), hidden = norm(w_.norm(), w_.norm_bias()); }
 
  private:
-  static std::vector<float> rounded(std::vector<float> v) {
-    for (float& x : v) x = kernels::gpu::rounded(x, kernels::DType::bf16);
+  std::vector<float> rounded(std::vector<float> v) const {
+    for (float& x : v) x = kernels::gpu::rounded(x, type_);
     return v;
   }
   std::vector<float> table(std::span<const std::int32_t> ids, const kernels::MatrixView& from) {
@@ -218,6 +227,7 @@ class RoundedOperations {
   const Config& c_;
   const Batch& b_;
   core::ThreadPool& pool_;
+  kernels::DType type_;
   std::int64_t t_;
   const LayerWeights* l_ = nullptr;
   std::vector<float> x_, y_, n_, q_, k_, v_, a_, f_, cos_, sin_;
@@ -305,9 +315,20 @@ TEST(GpuModel, RoundingAloneMovesLogitsLittle) {
   EXPECT_GT(distance(rounded.hidden, exact), 1e-4);
 }
 
+/// All families in bf16; the first, with centred norms, and one with heads that are normed in the other types.
+std::vector<std::pair<Config, kernels::DType>> gpu_cases() {
+  const std::vector<Config> families = gpu_variety();
+  std::vector<std::pair<Config, kernels::DType>> cases;
+  for (const Config& c : families) cases.emplace_back(c, kernels::DType::bf16);
+  for (const kernels::DType type : {kernels::DType::f16, kernels::DType::f32})
+    for (const std::size_t i : {std::size_t{0}, std::size_t{3}})
+      cases.emplace_back(families[i], type);
+  return cases;
+}
+
 TEST_F(GpuForward, IsAsNearAsRoundingAllows) {
   core::ThreadPool pool(2);
-  for (const Config& config : gpu_variety()) {
+  for (const auto& [config, type] : gpu_cases()) {
     const auto weights = awake_bf16(config);
     const Tokens tokens({3, 700, 1, 37}, config.vocab_size);
     const Batch batch = tokens.batch();
@@ -321,16 +342,16 @@ TEST_F(GpuForward, IsAsNearAsRoundingAllows) {
     };
     forward(*weights, batch, nullptr, nullptr, ws, hidden);
     const std::vector<float> exact = head(hidden);
-    RoundedOperations operations(*weights, batch, pool);
+    RoundedOperations operations(*weights, batch, pool, type);
     run_forward(config, operations);
     const double rounding = distance(head(operations.hidden), exact);
-    labs::GpuPass pass(*weights, t, t);
+    labs::GpuPass pass(*weights, t, t, type);
     const std::vector<float> packed = pass.run(batch, nullptr);
     const double error = distance(packed, exact);
-    std::printf("%s: rounding %.5f, GPU %.5f\n", std::string(name(config.family)).c_str(), rounding,
-                error);
+    std::printf("%s in %s: rounding %.6f, GPU %.6f\n", std::string(name(config.family)).c_str(),
+                std::string(kernels::info(type).name).c_str(), rounding, error);
     EXPECT_LT(error, 1.5 * rounding + 1e-4) << name(config.family);
-    const labs::DeviceCache cache(config, 4, 720);
+    const labs::DeviceCache cache(config, 4, 720, 16, 1, type);
     kernels::gpu::expect_same_bits(pass.run(batch, &cache), packed, "through a cache");
     const std::vector<std::int32_t> wanted{740, 2, 703};
     const std::vector<float> some = pass.run(batch, nullptr, wanted);
@@ -345,13 +366,13 @@ TEST_F(GpuForward, IsAsNearAsRoundingAllows) {
 
 // A sequence has the same bits in company, alone, in chunks and token by token.
 TEST_F(GpuForward, BitsDoNotDependOnTheCompany) {
-  for (const Config& config : gpu_variety()) {
+  for (const auto& [config, type] : gpu_cases()) {
     const auto weights = awake_bf16(config);
     const Tokens tokens({3, 700, 1, 37}, config.vocab_size);
     const auto v = static_cast<std::size_t>(config.vocab_size);
-    labs::GpuPass pass(*weights, 800, 800);
+    labs::GpuPass pass(*weights, 800, 800, type);
     const std::vector<float> together = pass.run(tokens.batch(), nullptr);
-    const labs::DeviceCache cache(config, 9, 720);
+    const labs::DeviceCache cache(config, 9, 720, 16, 1, type);
     const auto part = [&](std::size_t first, std::size_t n) {
       return std::span(together).subspan(first * v, n * v);
     };

@@ -42,12 +42,14 @@
 #include "labs/inference/pass.h"
 #include "rose/core/error.h"
 #include "rose/core/rng.h"
+#include "rose/infer/cpu_runner.h"
 #include "rose/infer/gpu_runner.h"
 #include "rose/infer/profile.h"
 #include "rose/kernels/gpu/activity.h"
 #include "rose/kernels/gpu/buffer.h"
 #include "rose/kernels/gpu/graph.h"
 #include "rose/kernels/gpu/tokens.h"
+#include "rose/model/packed_weights.h"
 
 namespace rose::infer {
 namespace {
@@ -183,9 +185,10 @@ std::vector<Said> play(Runner& runner, std::size_t first, std::size_t many, int 
 }
 
 // Recorded or launched, ahead or not, alone or together.
-TEST_F(GpuRunnerTest, GraphsAndOverlapChangeNoBit) {
+void expect_graphs_change_no_bit(kernels::DType dtype) {
   const auto weights = small_weights();
-  GpuRunnerOptions options{.tokens = 1024, .sequences = 8, .positions = 1024, .pages = 1000};
+  GpuRunnerOptions options{
+      .tokens = 1024, .sequences = 8, .positions = 1024, .pages = 1000, .dtype = dtype};
   const auto recorded = make_gpu_runner(weights, options);
   options.graphs = false;
   const auto launched = make_gpu_runner(weights, options);
@@ -204,6 +207,38 @@ TEST_F(GpuRunnerTest, GraphsAndOverlapChangeNoBit) {
     for (std::size_t i = 0; i < many; ++i) EXPECT_EQ(some[i], plain[2 + i]) << many << ' ' << i;
   }
   for (const std::int32_t token : plain[3].tokens) EXPECT_NE(token % 32, 31);
+}
+
+TEST_F(GpuRunnerTest, GraphsAndOverlapChangeNoBit) {
+  expect_graphs_change_no_bit(kernels::DType::bf16);
+}
+
+TEST_F(GpuRunnerTest, InFp16GraphsAndOverlapChangeNoBit) {
+  expect_graphs_change_no_bit(kernels::DType::f16);
+}
+
+TEST_F(GpuRunnerTest, InFp32GraphsAndOverlapChangeNoBit) {
+  expect_graphs_change_no_bit(kernels::DType::f32);
+}
+
+TEST_F(GpuRunnerTest, InFp32SaysWhatTheCpuSays) {
+  const auto weights = small_weights();
+  const auto here = make_cpu_runner(weights, {.max_tokens = 1024, .max_sequences = 8});
+  const auto there = make_gpu_runner(weights, {.tokens = 1024,
+                                               .sequences = 8,
+                                               .positions = 1024,
+                                               .pages = 1000,
+                                               .dtype = kernels::DType::f32});
+  const std::vector<Said> on_cpu = play(*here, 0, 3, 40, false),
+                          on_gpu = play(*there, 0, 3, 40, false);
+  for (const std::size_t greedy : {std::size_t{0}, std::size_t{2}}) {
+    EXPECT_EQ(on_gpu[greedy].tokens, on_cpu[greedy].tokens);
+    for (std::size_t i = 0; i < 40; ++i)
+      EXPECT_NEAR(on_gpu[greedy].logprobs[i], on_cpu[greedy].logprobs[i], 1e-3f);
+  }
+  EXPECT_THROW(make_gpu_runner(model::pack_weights(weights, model::parse_quantization("int8")),
+                               {.tokens = 64, .sequences = 2, .dtype = kernels::DType::f32}),
+               core::Error);
 }
 
 TEST_F(GpuRunnerTest, ChoosesWhatThePassSays) {

@@ -45,6 +45,7 @@
 #include "rose/core/rng.h"
 #include "rose/infer/drafter.h"
 #include "rose/infer/lookup_drafter.h"
+#include "rose/infer/runner_drafter.h"
 #include "rose/infer/speculation.h"
 
 namespace rose::infer {

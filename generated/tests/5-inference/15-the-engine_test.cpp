@@ -38,7 +38,10 @@
 #include <variant>
 #include <vector>
 
+#include <condition_variable>
+#include <future>
 #include <map>
+#include <mutex>
 #include <ranges>
 
 #include "labs/counting/allocations.h"
@@ -51,6 +54,7 @@
 #include "rose/infer/delivery.h"
 #include "rose/infer/engine.h"
 #include "rose/infer/engine_state.h"
+#include "rose/infer/runner_drafter.h"
 #include "rose/kernels/logprob.h"
 #include "rose/model/forward.h"
 
@@ -407,7 +411,7 @@ TEST(Engine, CancelAtAnyMoment) {
 }
 
 // A device fault is an error event, not an exception.
-class Faulty final : public Runner {
+class Faulty : public Runner {
  public:
   Faulty(std::unique_ptr<Runner> inner, int launches) : inner_(std::move(inner)), left_(launches) {}
   const RunnerLimits& limits() const override { return inner_->limits(); }
@@ -455,6 +459,194 @@ TEST(Engine, ADeviceFaultEndsItsStreamsWithAnError) {
     EXPECT_FALSE(engine.control().healthy());
     EXPECT_THROW(engine.submit(make({1})), core::Error);
   }
+}
+
+// Draft with a model, and answer the same.
+TEST(Engine, ADraftModelChangesNoAnswer) {
+  const auto weights = little();
+  core::Rng rng(31);
+  std::vector<Request> requests;
+  std::vector<Heard> plain;
+  for (int i = 0; i < 8; ++i) {
+    requests.push_back(make(random_prompt(rng, 3 + rng.below(40)), i % 2 == 0 ? 0.0f : 0.9f, 24));
+    if (i % 3 == 0) requests.back().sampling.frequency_penalty = 0.5f;
+    plain.push_back(alone(weights, requests.back()));
+  }
+  struct Case {
+    std::uint64_t seed;
+    std::int64_t pages;
+  };
+  for (const Case& c : {Case{3, 0}, {5, 0}, {3, 9}}) {
+    const auto drafter =
+        std::make_shared<RunnerDrafter>(make_cpu_runner(little(c.seed), {.max_tokens = 24,
+                                                                         .max_sequences = 3,
+                                                                         .page_size = 8,
+                                                                         .pages = c.pages,
+                                                                         .poison = true}),
+                                        61);
+    Engine engine(make_cpu_runner(weights, {.max_sequences = 6, .poison = true}),
+                  {.overlap = true, .drafter = drafter, .drafts = 3});
+    std::vector<Ears> all;
+    for (Request r : requests) {
+      all.push_back(listen(r));
+      engine.submit(std::move(r));
+    }
+    engine.run();
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]->at(0), plain[i]) << i;
+    const Statistics s = engine.control().statistics();
+    EXPECT_GT(s.drafted, 20);
+    if (c.seed == 3) {
+      EXPECT_EQ(s.drafts_right, s.drafted) << "the model guesses itself";
+    }
+    if (c.seed == 3 && c.pages == 0) {
+      EXPECT_LE(s.steps, 40) << "two turns of 24 tokens without guesses";
+      EXPECT_LT(drafter->tokens_computed(), 8 * (43 + 3 * 24)) << "texts are not read again";
+    }
+  }
+  EXPECT_THROW(RunnerDrafter(make_cpu_runner(little(), {.max_sequences = 1}), 62), core::Error);
+}
+
+// A step that does not end is given up.
+class Hanging final : public Faulty {
+ public:
+  Hanging(std::unique_ptr<Runner> inner, std::shared_future<void> back)
+      : Faulty(std::move(inner), 1'000'000), back_(std::move(back)) {}
+  StepOutput wait() override {
+    if (++waits_ == 3) back_.wait();
+    return Faulty::wait();
+  }
+
+ private:
+  std::shared_future<void> back_;
+  int waits_ = 0;
+};
+
+TEST(Engine, AStepThatDoesNotEndIsGivenUp) {
+  std::promise<void> back;
+  Engine engine(std::make_unique<Hanging>(make_cpu_runner(little(), {.max_sequences = 2}),
+                                          back.get_future().share()),
+                {.stall_seconds = 0.4});
+  std::mutex mutex;
+  std::condition_variable changed;
+  int errors = 0;
+  std::string first;
+  const auto ask = [&] {
+    Request r = make({1, 2, 3});
+    r.on_event = [&](const Event& e) {
+      if (!e.finish) return;
+      const std::scoped_lock lock(mutex);
+      if (*e.finish == Finish::error && e.error->argument() == "runner") ++errors;
+      if (first.empty()) first = e.error == nullptr ? "no error" : e.error->what();
+      changed.notify_all();
+    };
+    engine.submit(std::move(r));
+  };
+  for (int i = 0; i < 4; ++i) ask();
+  engine.start();
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return errors == 4; });
+  }
+  EXPECT_THAT(first, testing::HasSubstr("a step has not ended after 0.4 s"));
+  EXPECT_FALSE(engine.control().healthy());
+  EXPECT_THROW(ask(), core::Error);
+  back.set_value();
+  engine.stop();
+  EXPECT_EQ(errors, 4);
+}
+
+// A grammar in the making holds nobody up.
+
+/// Any text of so many tokens; one more is too much for it.
+struct Short final : Grammar {
+  explicit Short(int most) : most(most) {}
+  struct At final : GrammarState {
+    explicit At(int left) : left(left) {}
+    bool accept(std::int32_t) override {
+      if (left-- == 0)
+        throw core::Error(core::Code::resource_exhausted, "too many readings").in("grammar");
+      return true;
+    }
+    void mask(std::span<std::uint32_t> words) override { std::ranges::fill(words, ~0u); }
+    bool can_end() const override { return true; }
+    bool must_end() const override { return false; }
+    std::string forced() const override { return {}; }
+    std::unique_ptr<GrammarState> clone() const override { return std::make_unique<At>(left); }
+    int left;
+  };
+  std::unique_ptr<GrammarState> start() const override { return std::make_unique<At>(most); }
+  int most;
+};
+
+TEST(Engine, AGrammarInTheMakingHoldsNobodyUp) {
+  Engine engine(make_cpu_runner(little(), {.max_sequences = 4, .poison = true}));
+  std::promise<void> made;
+  Request slow = make({1, 2, 3});
+  slow.prepare = [ready = made.get_future().share()] {
+    ready.wait();
+    return std::make_shared<const Short>(100);
+  };
+  Request quick = make({4, 5, 6});
+  const Ears of_slow = listen(slow), of_quick = listen(quick);
+  engine.submit(std::move(slow));
+  engine.submit(std::move(quick));
+  while (engine.step()) {
+  }
+  engine.flush();
+  EXPECT_EQ(of_quick->at(0).finish, Finish::length);
+  EXPECT_EQ(of_slow->at(0).ends, 0);
+  made.set_value();
+  engine.run();
+  EXPECT_EQ(of_slow->at(0).finish, Finish::length);
+  EXPECT_EQ(of_slow->at(0).tokens, slow_way(*little(), make({1, 2, 3})).tokens);
+}
+
+// Grammars fail alone.
+TEST(Engine, GrammarsFailAlone) {
+  const auto weights = little();
+  const Heard plain = alone(weights, make({4, 5, 6}));
+  Engine engine(make_cpu_runner(weights, {.max_sequences = 8, .poison = true}));
+  std::vector<Ears> all;
+  const auto ask = [&](std::function<std::shared_ptr<const Grammar>()> prepare) {
+    Request r = make({4, 5, 6});
+    r.prepare = std::move(prepare);
+    all.push_back(listen(r));
+    return engine.submit(std::move(r));
+  };
+  ask(nullptr);
+  ask([]() -> std::shared_ptr<const Grammar> {
+    throw core::Error(core::Code::invalid_argument, "no text satisfies it").in("grammar");
+  });
+  ask([]() -> std::shared_ptr<const Grammar> { throw std::runtime_error("broken"); });
+  ask([] { return std::make_shared<const Short>(5); });  // gives up at the sixth token
+  std::promise<void> may_begin;
+  ask([begins = may_begin.get_future().share()] {
+    begins.wait();
+    return std::make_shared<const Short>(100);
+  });
+  engine.cancel(ask([] { return std::make_shared<const Short>(100); }));
+  may_begin.set_value();
+  engine.run();
+  const std::vector<Finish> ends{Finish::length, Finish::error,  Finish::error,
+                                 Finish::error,  Finish::length, Finish::cancelled};
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    EXPECT_EQ(all[i]->at(0).finish, ends[i]) << i;
+    EXPECT_EQ(all[i]->at(0).ends, 1) << i;
+  }
+  EXPECT_EQ(all[0]->at(0), plain);
+  EXPECT_THAT(all[1]->at(0).error, testing::HasSubstr("no text satisfies it"));
+  EXPECT_THAT(all[3]->at(0).error, testing::HasSubstr("too many readings"));
+  EXPECT_EQ(all[3]->at(0).tokens.size(), 5u);
+  EXPECT_TRUE(engine.control().healthy());
+  EXPECT_EQ(engine.control().statistics().pages.referenced, 0);
+  {  // an engine that goes tells those whose grammars were never made
+    Engine other(make_cpu_runner(weights, {.max_sequences = 2}));
+    Request r = make({1});
+    r.prepare = [] { return std::make_shared<const Short>(9); };
+    all.push_back(listen(r));
+    other.submit(std::move(r));
+  }
+  EXPECT_EQ(all.back()->at(0).ends, 1);
 }
 
 // Change the weights, move a prefix, score a prompt, drain.

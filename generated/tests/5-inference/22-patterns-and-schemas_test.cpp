@@ -38,16 +38,22 @@
 #include <variant>
 #include <vector>
 
+#include <functional>
+#include <map>
+
 #include "rose/core/error.h"
 #include "rose/core/json.h"
 #include "rose/core/rng.h"
 #include "rose/core/utf8.h"
 #include "rose/infer/char_set.h"
+#include "rose/infer/cpu_runner.h"
 #include "rose/infer/ebnf.h"
+#include "rose/infer/engine.h"
 #include "rose/infer/json_number.h"
 #include "rose/infer/json_schema.h"
 #include "rose/infer/regex.h"
 #include "rose/infer/structured.h"
+#include "rose/model/weights.h"
 
 namespace rose::infer {
 namespace {
@@ -268,6 +274,45 @@ TEST(JsonSchema, RefusesWithThePlace) {
   EXPECT_EQ(refusal(R"({"properties": {"a": {}}, "type": "object", "allOf": [
     {"additionalProperties": false}]})"),
             "unsupported schema/allOf");
+}
+
+// Explode alone.
+TriePtr json_trie();
+
+TEST(Structured, WhatCannotBeMetEndsItsRequestAlone) {
+  const TriePtr trie = json_trie();
+  model::Config c;
+  c.vocab_size = trie->vocab_size(), c.layers = 1, c.heads = c.kv_heads = 1, c.head_dim = 8;
+  c.hidden = 8, c.ffn = 16, c.max_positions = 400;
+  Engine engine(make_cpu_runner(model::random_weights(c, 2), {.max_sequences = 8}));
+  std::map<std::string, std::string> ends;
+  const auto ask = [&](const std::string& name,
+                       std::function<std::shared_ptr<const Grammar>()> prepare) {
+    Request r;
+    r.id = name;
+    r.prompt = {'a'};
+    r.sampling.seed = 1;
+    r.sampling.max_tokens = 60;
+    r.prepare = std::move(prepare);
+    r.on_event = [&](const Event& e) {
+      if (!e.finish) return;
+      ends[std::string(e.id)] =
+          e.error != nullptr ? std::string(core::name(e.error->code())) : "answered";
+    };
+    engine.submit(std::move(r));
+  };
+  ask("plain", nullptr);
+  ask("number", [&] { return schema_grammar(R"({"type": "integer", "maximum": 9})", trie); });
+  ask("explodes",
+      [&] { return schema_grammar(R"({"type": "string", "minLength": 90000})", trie); });
+  ask("unsatisfiable",
+      [&] { return schema_grammar(R"({"type": "integer", "minimum": 5, "maximum": 3})", trie); });
+  engine.run();
+  const std::map<std::string, std::string> expected{{"plain", "answered"},
+                                                    {"number", "answered"},
+                                                    {"explodes", "resource_exhausted"},
+                                                    {"unsatisfiable", "invalid_argument"}};
+  EXPECT_EQ(ends, expected);
 }
 
 // Walk at random, and parse what was written.
