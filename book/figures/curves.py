@@ -13,16 +13,16 @@ FOLDER = pathlib.Path(__file__).parent
 RESULTS = FOLDER.parent.parent / "benchmarks/results"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 380, 64, 150, 24, 52
 STYLE = """
-    .paper { fill: #fffdfb; }
-    text { font-family: "Source Serif 4", "Noto Serif", Georgia, serif; font-size: 14px; fill: #2b2427; }
-    .axis { stroke: #4a4044; stroke-width: 1; } .grid { stroke: #4a4044; stroke-width: 0.5; opacity: 0.2; }
-    .line { fill: none; stroke-width: 1.8; } .dot { stroke: none; }
-    .c0 { stroke: #b5445f; color: #b5445f; } .c1 { stroke: #3d6b8e; color: #3d6b8e; } .c2 { stroke: #7a6a2f; color: #7a6a2f; }
-    .c3 { stroke: #4c7a4f; color: #4c7a4f; } .c4 { stroke: #6b5f63; color: #6b5f63; } .dot { fill: currentColor; }
+    .cv-paper { fill: #fffdfb; }
+    .cv text { font-family: "Source Serif 4", "Noto Serif", Georgia, serif; font-size: 14px; fill: #2b2427; }
+    .cv-axis { stroke: #4a4044; stroke-width: 1; } .cv-grid { stroke: #4a4044; stroke-width: 0.5; opacity: 0.2; }
+    .cv-line { fill: none; stroke-width: 1.8; } .cv-dot { stroke: none; }
+    .cv-c0 { stroke: #b5445f; color: #b5445f; } .cv-c1 { stroke: #3d6b8e; color: #3d6b8e; } .cv-c2 { stroke: #7a6a2f; color: #7a6a2f; }
+    .cv-c3 { stroke: #4c7a4f; color: #4c7a4f; } .cv-c4 { stroke: #6b5f63; color: #6b5f63; } .cv-dot { fill: currentColor; }
     @media (prefers-color-scheme: dark) {
-      .paper { fill: #1d1a1b; } text { fill: #efe6e8; } .axis, .grid { stroke: #b9adb1; }
-      .c0 { stroke: #e58ba1; color: #e58ba1; } .c1 { stroke: #8fb8d8; color: #8fb8d8; } .c2 { stroke: #cdbb77; color: #cdbb77; }
-      .c3 { stroke: #96c499; color: #96c499; } .c4 { stroke: #b9adb1; color: #b9adb1; }
+      .cv-paper { fill: #1d1a1b; } .cv text { fill: #efe6e8; } .cv-axis, .cv-grid { stroke: #b9adb1; }
+      .cv-c0 { stroke: #e58ba1; color: #e58ba1; } .cv-c1 { stroke: #8fb8d8; color: #8fb8d8; } .cv-c2 { stroke: #cdbb77; color: #cdbb77; }
+      .cv-c3 { stroke: #96c499; color: #96c499; } .cv-c4 { stroke: #b9adb1; color: #b9adb1; }
     }"""
 
 
@@ -50,31 +50,31 @@ def chart(title, about, lines, dots, x_name, y_name, x_ticks, log=False):
         return (LEFT + (across(x) - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT),
                 TOP + (y_high - y) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM))
 
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="title desc">',
-           f'  <title id="title">{title}</title>', f'  <desc id="desc">{about}</desc>', f"  <style>{STYLE}\n  </style>",
-           f'  <rect class="paper" width="{WIDTH}" height="{HEIGHT}"/>']
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" class="cv" viewBox="0 0 {WIDTH} {HEIGHT}">',
+           f'  <title>{title}</title>', f'  <desc>{about}</desc>', f"  <style>{STYLE}\n  </style>",
+           f'  <rect class="cv-paper" width="{WIDTH}" height="{HEIGHT}"/>']
     for y in ticks(y_low, y_high):
         _, at = place(points[0][0], y)
-        out.append(f'  <line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        out.append(f'  <line class="cv-grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
         out.append(f'  <text x="{LEFT - 8}" y="{at + 5:.1f}" text-anchor="end">{y:g}</text>')
     for x, label in x_ticks:
         at, _ = place(x, y_low)
         out.append(f'  <text x="{at:.1f}" y="{HEIGHT - BOTTOM + 20}" text-anchor="middle">{label}</text>')
-    out.append(f'  <path class="axis" fill="none" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
+    out.append(f'  <path class="cv-axis" fill="none" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
     out.append(f'  <text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 10}" text-anchor="middle">{x_name}</text>')
     out.append(f'  <text x="16" y="{TOP - 8}">{y_name}</text>')
     legend = 0
     for name, colour, part in lines:
         path = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in part)
-        out.append(f'  <polyline class="line c{colour}" points="{path}"/>')
+        out.append(f'  <polyline class="cv-line cv-c{colour}" points="{path}"/>')
         if name:
             y = TOP + 12 + 22 * legend
-            out.append(f'  <line class="line c{colour}" x1="{WIDTH - RIGHT + 14}" x2="{WIDTH - RIGHT + 36}" y1="{y}" y2="{y}"/>')
+            out.append(f'  <line class="cv-line cv-c{colour}" x1="{WIDTH - RIGHT + 14}" x2="{WIDTH - RIGHT + 36}" y1="{y}" y2="{y}"/>')
             out.append(f'  <text x="{WIDTH - RIGHT + 42}" y="{y + 5}">{name}</text>')
             legend += 1
     for _, colour, part in dots:
         for x, y in part:
-            out.append('  <circle class="dot c{}" r="3.4" cx="{:.1f}" cy="{:.1f}"/>'.format(colour, *place(x, y)))
+            out.append('  <circle class="cv-dot cv-c{}" r="3.4" cx="{:.1f}" cy="{:.1f}"/>'.format(colour, *place(x, y)))
     return "\n".join([*out, "</svg>"]) + "\n"
 
 

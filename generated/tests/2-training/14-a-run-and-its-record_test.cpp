@@ -134,11 +134,9 @@ TEST(TrainConfig, ReadyOnesCanBeWhatTheySay) {
   int gpt2 = 0, found = 0;
   for (const auto& entry : std::filesystem::directory_iterator("configs")) {
     if (entry.path().extension() != ".yaml") continue;
-    TrainConfig c = read_config(entry.path());
+    const TrainConfig c = read_config(entry.path());
     const std::string name = entry.path().stem().string();
     EXPECT_EQ(c.name, name);
-    if (name == "raw-text") c.data.train = {"made by its script"};
-    if (name == "raw-text-chat") c.model.from = "made", c.chat.files = {"made by its script"};
     EXPECT_NO_THROW(check(c)) << name;
     ++found;
     if (!name.starts_with("gpt2-")) continue;
