@@ -73,8 +73,9 @@ Url Url::parse(std::string_view text) {
     authority = authority.substr(1, authority.size() - 2);
   }
   if (authority.empty()) fail("no host");
-  for (const unsigned char c : authority)
-    if (std::isalnum(c) == 0 && c != '.' && c != '-' && c != '_' && c != ':')
+  for (const char c : authority)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-' && c != '_' &&
+        c != ':')
       fail("a host that is none");
   out.host = authority;
   return out;
