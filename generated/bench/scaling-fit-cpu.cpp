@@ -1,4 +1,4 @@
-// Train two dozen small models, and fit their losses.
+// Train a dozen small models, and fit their losses.
 
 #include <fmt/format.h>
 
@@ -163,7 +163,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    constexpr double usual = 2.2e12;
+    constexpr double usual = 8e11;
     std::vector<Job> jobs = grid(argc > 2 ? std::stod(argv[2]) : usual);
     run_all(jobs, argv[1]);
     std::vector<ScalingRun> whole, blocks;
