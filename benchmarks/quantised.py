@@ -35,7 +35,8 @@ def accuracy(rose, model, mode, options):
 def speed(rose, model, mode, options):
     with tempfile.TemporaryDirectory() as folder:
         prompts = pathlib.Path(folder) / "prompts.jsonl"
-        prompts.write_text("".join(json.dumps({"prompt": f"The story of the number {i} begins"}) + "\n" for i in range(32)), encoding="utf-8")
+        lines = [json.dumps({"prompt": f"The story of the number {i} begins"}) for i in range(32)]
+        prompts.write_text("\n".join(lines) + "\n", encoding="utf-8")
         said = ran(rose, "generate", "--model", model, "--device", "cuda", "--quantization", mode, *options, "--prompts", prompts,
                    "--out", pathlib.Path(folder) / "out.jsonl", "-n", 128, "--ignore-eos")
     return float(re.search(r"([\d.]+) written per second", said).group(1))

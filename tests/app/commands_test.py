@@ -84,7 +84,7 @@ class Generate(unittest.TestCase):
             self.assertRegex(run.stderr, r"[1-9]\d* of \d+ guesses were right")
         self.assertIn("(100.0 %)", run.stderr, "the model guesses itself")
         refused = rose("generate", "--speculative-config", "{", prompt)
-        self.assertEqual(refused.returncode, 2)
+        self.assertIn(refused.returncode, (2, 4), refused.stderr)
         self.assertIn("speculative-config", refused.stderr)
 
     def test_a_seed_decides(self):
