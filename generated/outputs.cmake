@@ -87,6 +87,7 @@ set(ROSE_OUTPUTS
   rose/app/rose_convert.cpp
   rose/app/rose_data.cpp
   rose/app/rose_doctor.cpp
+  rose/app/rose_launch.cpp
   rose/app/rose_models.cpp
   rose/app/rose_pull.cpp
   rose/app/rose_pull.h
@@ -111,6 +112,24 @@ set(ROSE_OUTPUTS
   rose/core/rng.h
   rose/core/utf8.cpp
   rose/core/utf8.h
+  rose/dist/collective_cost.h
+  rose/dist/collectives.cpp
+  rose/dist/collectives.h
+  rose/dist/cost.cpp
+  rose/dist/cost.h
+  rose/dist/group.cpp
+  rose/dist/group.h
+  rose/dist/rendezvous.cpp
+  rose/dist/simulated_wire.cpp
+  rose/dist/simulated_wire.h
+  rose/dist/socket.cpp
+  rose/dist/socket.h
+  rose/dist/tcp_wire.cpp
+  rose/dist/tcp_wire.h
+  rose/dist/wire.cpp
+  rose/dist/wire.h
+  rose/dist/world.cpp
+  rose/dist/world.h
   rose/infer/admission.cpp
   rose/infer/admission.h
   rose/infer/automaton.cpp
@@ -687,6 +706,8 @@ set(ROSE_OUTPUTS
   rose/trainer/data/stream.h
   rose/trainer/data/text_source.cpp
   rose/trainer/data/text_source.h
+  rose/trainer/data_parallel.cpp
+  rose/trainer/data_parallel.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
   rose/trainer/evaluate/choices.cpp
@@ -707,6 +728,7 @@ set(ROSE_OUTPUTS
   rose/trainer/gpu_lora_compute.cpp
   rose/trainer/gpu_lora_compute.h
   rose/trainer/gradcheck.h
+  rose/trainer/gradient_tree.h
   rose/trainer/loop.cpp
   rose/trainer/loop.h
   rose/trainer/lora_compute.cpp
@@ -786,6 +808,9 @@ set(ROSE_CHAPTER_TESTS
   2-training/14-a-run-and-its-record
   2-training/15-a-training-step-on-a-gpu
   2-training/16-from-raw-text-to-a-chat
+  3-distributed/01-what-the-wire-costs
+  3-distributed/02-collectives
+  3-distributed/03-data-parallel
   4-kernels/01-the-gpu-and-the-roofline
   4-kernels/02-elementwise
   4-kernels/03-reduction
@@ -865,6 +890,9 @@ set(ROSE_EXAMPLE_OUTPUTS
 set(ROSE_FAILS)
 set(ROSE_EXERCISES
   bounded-home
+  bucket-time
+  crossover
+  dp-speedup
   history-td
   horizon-fit
   kahan
@@ -985,6 +1013,7 @@ set(ROSE_LINKS_train-gpt2-124m torch cuda)
 set(ROSE_LINKS_train-qwen3-0.6b torch cuda)
 set(ROSE_LINKS_transpose cuda)
 set(ROSE_LINKS_bounded-home torch)
+set(ROSE_LINKS_dp-speedup torch)
 set(ROSE_LINKS_lion-step torch)
 set(ROSE_LINKS_lora-size torch cuda)
 set(ROSE_LINKS_narrow-place cuda)
@@ -1012,6 +1041,7 @@ set(ROSE_LINKS_2-training/11-supervised-fine-tuning torch cuda)
 set(ROSE_LINKS_2-training/12-preference-optimisation torch)
 set(ROSE_LINKS_2-training/14-a-run-and-its-record torch)
 set(ROSE_LINKS_2-training/15-a-training-step-on-a-gpu torch cuda)
+set(ROSE_LINKS_3-distributed/03-data-parallel torch)
 set(ROSE_LINKS_4-kernels/01-the-gpu-and-the-roofline cuda)
 set(ROSE_LINKS_4-kernels/02-elementwise cuda)
 set(ROSE_LINKS_4-kernels/03-reduction cuda)
@@ -1099,6 +1129,12 @@ set(ROSE_FILES
   examples/e4m3-table-example.out
   exercises/bounded-home_solution.cpp
   exercises/bounded-home_stub.cpp
+  exercises/bucket-time_solution.cpp
+  exercises/bucket-time_stub.cpp
+  exercises/crossover_solution.cpp
+  exercises/crossover_stub.cpp
+  exercises/dp-speedup_solution.cpp
+  exercises/dp-speedup_stub.cpp
   exercises/history-td_solution.cpp
   exercises/history-td_stub.cpp
   exercises/horizon-fit_solution.cpp
@@ -1245,6 +1281,7 @@ set(ROSE_FILES
   rose/app/rose_convert.cpp
   rose/app/rose_data.cpp
   rose/app/rose_doctor.cpp
+  rose/app/rose_launch.cpp
   rose/app/rose_models.cpp
   rose/app/rose_pull.cpp
   rose/app/rose_pull.h
@@ -1269,6 +1306,24 @@ set(ROSE_FILES
   rose/core/rng.h
   rose/core/utf8.cpp
   rose/core/utf8.h
+  rose/dist/collective_cost.h
+  rose/dist/collectives.cpp
+  rose/dist/collectives.h
+  rose/dist/cost.cpp
+  rose/dist/cost.h
+  rose/dist/group.cpp
+  rose/dist/group.h
+  rose/dist/rendezvous.cpp
+  rose/dist/simulated_wire.cpp
+  rose/dist/simulated_wire.h
+  rose/dist/socket.cpp
+  rose/dist/socket.h
+  rose/dist/tcp_wire.cpp
+  rose/dist/tcp_wire.h
+  rose/dist/wire.cpp
+  rose/dist/wire.h
+  rose/dist/world.cpp
+  rose/dist/world.h
   rose/infer/admission.cpp
   rose/infer/admission.h
   rose/infer/automaton.cpp
@@ -1845,6 +1900,8 @@ set(ROSE_FILES
   rose/trainer/data/stream.h
   rose/trainer/data/text_source.cpp
   rose/trainer/data/text_source.h
+  rose/trainer/data_parallel.cpp
+  rose/trainer/data_parallel.h
   rose/trainer/demo.cpp
   rose/trainer/demo.h
   rose/trainer/evaluate/choices.cpp
@@ -1865,6 +1922,7 @@ set(ROSE_FILES
   rose/trainer/gpu_lora_compute.cpp
   rose/trainer/gpu_lora_compute.h
   rose/trainer/gradcheck.h
+  rose/trainer/gradient_tree.h
   rose/trainer/loop.cpp
   rose/trainer/loop.h
   rose/trainer/lora_compute.cpp
@@ -1943,6 +2001,9 @@ set(ROSE_FILES
   tests/2-training/14-a-run-and-its-record_test.cpp
   tests/2-training/15-a-training-step-on-a-gpu_test.cpp
   tests/2-training/16-from-raw-text-to-a-chat_test.cpp
+  tests/3-distributed/01-what-the-wire-costs_test.cpp
+  tests/3-distributed/02-collectives_test.cpp
+  tests/3-distributed/03-data-parallel_test.cpp
   tests/4-kernels/01-the-gpu-and-the-roofline_test.cpp
   tests/4-kernels/02-elementwise_test.cpp
   tests/4-kernels/03-reduction_test.cpp

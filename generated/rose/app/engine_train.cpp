@@ -6,12 +6,20 @@
 #include <memory>
 #include <optional>
 
+#include <algorithm>
+#include <span>
+#include <thread>
 #include "rose/app/engine_commands.h"
 #include "rose/app/engine_options.h"
 #include "rose/app/models.h"
 #include "rose/core/error.h"
 #include "rose/trainer/demo.h"
 #include "rose/trainer/run.h"
+
+#include "rose/core/hash.h"
+#include "rose/dist/group.h"
+#include "rose/dist/world.h"
+#include "rose/trainer/data_parallel.h"
 
 namespace rose::app {
 
@@ -40,7 +48,7 @@ std::vector<std::string> dotted(const std::vector<std::string>& rest) {
   return out;
 }
 
-// Run, with a bar and a Ctrl-C that saves.
+// Run, alone or with others, with a bar and a Ctrl-C that saves.
 
 // Say how to talk to what was trained.
 std::string how_to_talk(const trainer::TrainConfig& config, const std::string& checkpoint) {
@@ -56,16 +64,36 @@ void run_configuration(trainer::TrainConfig config, bool resume) {
   for (std::string* name : {&config.model.from, &config.tokenizer.from}) {
     if (!name->empty()) *name = find_model(*name).string();
   }
+  const dist::World world = dist::world_from_environment();
+  dist::TcpOptions meeting;
+  const std::string settings = trainer::to_yaml(config);
+  meeting.agreement = fmt::format("rose {}, configuration {:016x}", ROSE_VERSION,
+                                  core::xxh3(std::as_bytes(std::span(settings))));
+  dist::TcpWire wire(world, meeting);
+  dist::Group group(wire);
+  trainer::DataParallelTeam team(group);
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const auto threads = static_cast<int>(config.threads);
   std::optional<core::ThreadPool> own;
-  if (config.threads > 0) own.emplace(static_cast<int>(config.threads));
+  if (threads > 0 || world.local_size > 1)
+    own.emplace(threads > 0 ? threads : std::max(1, cores / world.local_size));
   trainer::RunHooks hooks;
   hooks.progress = true;
   hooks.interrupted = [] { return take_interrupt(); };
   hooks.say = [](std::string_view line) { print(fmt::format("{}\n", line)); };
-  const trainer::RunResult result =
-      trainer::train(config, resume, hooks, own ? *own : core::default_pool());
+  if (world.size > 1 || config.batch.grad_groups > 1) hooks.team = &team;
+  const auto run = [&] {
+    try {
+      return trainer::train(config, resume, hooks, own ? *own : core::default_pool());
+    } catch (const core::Error& error) {
+      wire.abort(error);  // so that the others leave, too, with the same status
+      throw;
+    }
+  };
+  const trainer::RunResult result = run();
   if (result.interrupted && result.step < config.steps)
     throw core::Error(core::Code::cancelled, "interrupted");
+  if (world.rank != 0) return;
   const std::string there = result.checkpoint.string();
   print(fmt::format("done: loss {:.3f}{}\nthe model: {}\ntalk to it: {}\n", result.loss,
                     result.validation_loss > 0

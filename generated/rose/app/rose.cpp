@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
   rose::app::add_bench(app);
   rose::app::add_serve(app);
   rose::app::add_bench_serve(app);
+  rose::app::add_launch(app);
   rose::app::add_rl(app);
   return rose::app::run(app, argc, argv);
 }

@@ -14,6 +14,7 @@ void add_doctor(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_bench_serve(CLI::App& app);
+void add_launch(CLI::App& app);
 void add_rl(CLI::App& app);
 
 }  // namespace rose::app

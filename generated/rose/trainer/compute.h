@@ -73,6 +73,11 @@ class Compute {
   virtual DeviceInfo device() const = 0;
   /// Writes into a checkpoint's folder what other programs read there besides the weights, from a copy taken now; may be empty.
   virtual std::function<void(const std::filesystem::path&)> files() { return {}; }
+  /// The gradients, where they lie in the host's memory: what several processes add up. Empty: they lie elsewhere.
+  virtual std::vector<std::span<float>> gradient_spans() { return {}; }
+  /// Called after a step's last micro-batch with what its passes found; returns what the whole step found, in all processes
+  /// that share it. Afterwards the gradients are the step's.
+  virtual LossSum complete(const LossSum& found) { return found; }
 };
 
 }  // namespace rose::trainer

@@ -234,6 +234,9 @@ void data_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
   keys.push_back(
       number_key("batch.rows", "rows of a micro-batch: a matter of memory", c.batch.rows));
   keys.push_back(number_key("batch.tokens", "tokens of a step", c.batch.tokens));
+  keys.push_back(number_key("batch.grad_groups",
+                            "groups of micro-batches, added by a tree; 0: as many as processes",
+                            c.batch.grad_groups));
 }
 
 void optimizer_keys(TrainConfig& c, std::vector<ConfigKey>& keys) {
@@ -325,6 +328,7 @@ void check_batch(const TrainConfig& c) {
   at_least("batch.rows", c.batch.rows, 1);
   const std::int64_t micro = c.tokens_per_micro_batch();
   at_least("batch.tokens", c.batch.tokens, 1);
+  at_least("batch.grad_groups", c.batch.grad_groups, 0);
   if (c.batch.tokens % micro == 0) return;
   const std::int64_t below = c.batch.tokens / micro * micro, above = below + micro;
   refuse(

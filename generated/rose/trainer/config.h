@@ -42,6 +42,8 @@ struct BatchConfig {
   std::int64_t context = 128;  ///< tokens of a row
   std::int64_t rows = 8;       ///< of a micro-batch
   std::int64_t tokens = 1024;  ///< of a step
+  std::int64_t grad_groups =
+      0;  ///< runs of micro-batches whose gradients are added by a tree; 0: one for each process
 };
 
 /// How often, in steps; 0: never.

@@ -29,6 +29,7 @@ class CpuCompute : public Compute {
   double gradient_norm() override;
   void update(const UpdateArgs& args) override;
   void visit(const std::function<void(const StateTensor&)>& visitor) override;
+  std::vector<std::span<float>> gradient_spans() override { return {gradients_.all()}; }
   const model::WeightSet& weights() override { return *weights_; }
   DeviceInfo device() const override;
 

@@ -34,6 +34,7 @@ StepReport Loop::step() {
   const double scale = weight == 0.0 ? 0.0 : 1.0 / weight;
   for (const MicroBatchBuffer& batch : batches_)
     report.sum += compute_.accumulate(batch.view(), scale);
+  report.sum = compute_.complete(report.sum);
   report.gradient_norm = compute_.gradient_norm();
   judge(report);
   if (report.skipped) {

@@ -142,8 +142,8 @@ void PassCounter::visit(const std::function<void(const StateTensor&)>& visitor) 
   tensor.role = "passes", tensor.name = "dropout", tensor.shape = {2};
   tensor.bytes = 2 * sizeof(float);
   tensor.read = [this](std::span<std::byte> to) {
-    const std::array<float, 2> values{static_cast<float>(count_ % half),
-                                      static_cast<float>(count_ / half)};
+    const std::uint64_t low = count_ % half, high = count_ / half;
+    const std::array<float, 2> values{static_cast<float>(low), static_cast<float>(high)};
     std::memcpy(to.data(), values.data(), sizeof values);
   };
   tensor.write = [this](std::span<const std::byte> from) {
@@ -214,6 +214,12 @@ std::function<void(const std::filesystem::path&)> adapter_files(const model::Con
     core::write_file_atomic(folder / "generation_config.json",
                             core::pretty_json(core::json::object{{"eos_token_id", stops}}));
   };
+}
+
+std::vector<std::span<float>> LoraCompute::gradient_spans() {
+  std::vector<std::span<float>> out;
+  for (Piece& piece : pieces_) out.emplace_back(*piece.change);
+  return out;
 }
 
 std::function<void(const std::filesystem::path&)> LoraCompute::files() {

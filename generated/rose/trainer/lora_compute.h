@@ -49,6 +49,7 @@ class LoraCompute final : public CpuCompute {
   double gradient_norm() override;
   void update(const UpdateArgs& args) override;
   void visit(const std::function<void(const StateTensor&)>& visitor) override;
+  std::vector<std::span<float>> gradient_spans() override;
   void set_dropout(float rate);                ///< 0 at the start
   const model::WeightSet& weights() override;  ///< merged
   DeviceInfo device() const override;

@@ -43,8 +43,9 @@ class Run {
   RunResult go();
 
  private:
+  bool first() const { return hooks_.team == nullptr || hooks_.team->rank() == 0; }
   void say(const std::string& line) const {
-    if (hooks_.say) hooks_.say(line);
+    if (hooks_.say && first()) hooks_.say(line);
   }
   void after_step(const StepReport& report, double seconds, core::Progress& progress);
   void validate();
@@ -118,8 +119,9 @@ void check_memory(const TrainConfig& config, const model::Config& shape, std::in
 
 Run::Run(const TrainConfig& config, bool resume, const RunHooks& hooks, core::ThreadPool& pool)
     : config_(config), hooks_(hooks), pool_(pool), folder_(config.folder()) {
+  if (!first()) hooks_.team->wait();  // until the first has made everything ready
   const std::optional<fs::path> last = latest_checkpoint(folder_ / "checkpoints");
-  if (!resume && (last || fs::exists(folder_ / "metrics.jsonl")))
+  if (first() && !resume && (last || fs::exists(folder_ / "metrics.jsonl")))
     throw Error(Code::invalid_argument, "this folder already holds a run")
         .in(folder_.string())
         .hint(fmt::format("go on with it: rose train --resume {}; or choose another name or out",
@@ -133,6 +135,7 @@ Run::Run(const TrainConfig& config, bool resume, const RunHooks& hooks, core::Th
     check_memory(config_, shape_, weights->parameter_count());
   compute_ =
       in_memory(config_, [&] { return task_->objective(device_of(config_, weights, pool_)); });
+  if (hooks_.team != nullptr) compute_ = hooks_.team->share(std::move(compute_), config_);
   // The loop, from the beginning or from a checkpoint.
   LoopOptions loop{.rows = config_.batch.rows,
                    .context = config_.batch.context,
@@ -141,13 +144,6 @@ Run::Run(const TrainConfig& config, bool resume, const RunHooks& hooks, core::Th
   loop_ = std::make_unique<Loop>(
       *compute_, [this](std::int64_t, std::int64_t, MicroBatchBuffer& out) { task_->next(out); },
       loop);
-  ModelFiles files{.config = shape_};
-  if (tokenizer_) files.tokenizer_json = core::read_file(folder_ / "tokenizer.json");
-  if (fs::exists(folder_ / "tokenizer_config.json"))
-    files.tokenizer_config_json = core::read_file(folder_ / "tokenizer_config.json");
-  checkpoints_ = std::make_unique<CheckpointWriter>(
-      folder_ / "checkpoints", files,
-      CheckpointOptions{.keep = static_cast<int>(config_.every.keep)});
   std::int64_t step = 0;
   if (last) {
     const RunState state = load_checkpoint(*last, *compute_);
@@ -156,14 +152,24 @@ Run::Run(const TrainConfig& config, bool resume, const RunHooks& hooks, core::Th
     step = state.step;
     say(fmt::format("going on from {}", last->string()));
   }
-  core::write_file_atomic(folder_ / "config.yaml", to_yaml(config_));
-  log_ = std::make_unique<MetricsLog>(folder_, step, wall_time());
   result_.step = step;
   if (last) result_.checkpoint = *last;
+  // What is written: checkpoints, metrics, the configuration.
+  if (!first()) return;
+  ModelFiles files{.config = shape_};
+  if (tokenizer_) files.tokenizer_json = core::read_file(folder_ / "tokenizer.json");
+  if (fs::exists(folder_ / "tokenizer_config.json"))
+    files.tokenizer_config_json = core::read_file(folder_ / "tokenizer_config.json");
+  checkpoints_ = std::make_unique<CheckpointWriter>(
+      folder_ / "checkpoints", files,
+      CheckpointOptions{.keep = static_cast<int>(config_.every.keep)});
+  core::write_file_atomic(folder_ / "config.yaml", to_yaml(config_));
+  log_ = std::make_unique<MetricsLog>(folder_, step, wall_time());
   if (!task_->description().empty()) say(task_->description());
   say(fmt::format("{}: {:.2f} million weights, {} steps of {} tokens on {}, into {}", config_.name,
                   static_cast<double>(weights->parameter_count()) / 1e6, config_.steps,
                   config_.batch.tokens, compute_->device().name, folder_.string()));
+  if (hooks_.team != nullptr) hooks_.team->wait();
 }
 
 // Step, write down, look, save.
@@ -171,7 +177,7 @@ RunResult Run::go() {
   {
     core::Progress progress(
         "training", config_.steps * config_.batch.tokens, "tokens", stderr,
-        hooks_.progress ? core::Progress::Style::detect : core::Progress::Style::none);
+        hooks_.progress && first() ? core::Progress::Style::detect : core::Progress::Style::none);
     while (result_.step < config_.steps && !result_.interrupted) {
       const auto start = std::chrono::steady_clock::now();
       const StepReport report = in_memory(config_, [&] { return loop_->step(); });
@@ -180,10 +186,12 @@ RunResult Run::go() {
       if (result_.seconds == 0.0) result_.first_loss = report.sum.mean();
       result_.seconds += seconds;
       result_.step = report.step, result_.loss = report.sum.mean();
-      after_step(report, seconds, progress);
-      result_.interrupted = hooks_.interrupted && hooks_.interrupted();
+      if (first()) after_step(report, seconds, progress);
+      const bool asked = hooks_.interrupted && hooks_.interrupted();
+      result_.interrupted = hooks_.team == nullptr ? asked : hooks_.team->any(asked);
     }
   }
+  if (!first()) return result_;
   if (result_.checkpoint.filename() != fmt::format("step-{:08}", result_.step)) save();
   checkpoints_->wait();
   if (const auto last = checkpoints_->last()) result_.checkpoint = *last;

@@ -9,14 +9,27 @@
 #include <string_view>
 
 #include "rose/core/parallel.h"
+#include "rose/trainer/compute.h"
 #include "rose/trainer/config.h"
 
 namespace rose::trainer {
+
+/// Processes that take the steps of one run together. The first writes, the others compute.
+class Team {
+ public:
+  virtual ~Team() = default;
+  virtual int rank() const = 0;
+  virtual void wait() = 0;          ///< until all have come here
+  virtual bool any(bool mine) = 0;  ///< whether it is so in any process
+  /// What a step does when it is shared. May settle what the configuration leaves open.
+  virtual std::unique_ptr<Compute> share(std::unique_ptr<Compute> compute, TrainConfig& config) = 0;
+};
 
 struct RunHooks {
   std::function<bool()> interrupted{};          ///< asked after each step
   std::function<void(std::string_view)> say{};  ///< a line for people
   bool progress = false;                        ///< a bar on standard error
+  Team* team = nullptr;                         ///< null: this process is alone
 };
 
 struct RunResult {
