@@ -47,11 +47,11 @@ __global__ void __launch_bounds__(kThreads)
                    std::uint32_t* kept, LookBack memory) {
   __shared__ std::uint32_t side_by_side[kTile];
   const std::int64_t tile = take_tile(memory), first = tile * kTile;
-  Tile x, at;
+  Tile<kRows> x, at;
   load_tile(in + first, count - first, x);
   for (int row = 0; row < kRows; ++row)
     for (int e = 0; e < kGroup; ++e) at[row][e] = x[row][e] != 0;
-  const std::uint32_t total = scan(at);
+  const std::uint32_t total = scan<kThreads>(at);
   for (int row = 0; row < kRows; ++row)
     for (int e = 0; e < kGroup; ++e)
       if (x[row][e] != 0) side_by_side[at[row][e]] = x[row][e];

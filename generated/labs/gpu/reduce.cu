@@ -86,9 +86,9 @@ __global__ void shuffle_kernel(const float* in, std::int64_t count, float* out) 
 }
 
 // Walk through the array in steps of the grid.
-constexpr int kUnroll = 4;
 
-/// A thread's share of the array. `in` is aligned to 16 bytes.
+/// A thread's share of the array, kUnroll loads at a time. `in` is aligned to 16 bytes.
+template <int kUnroll>
 __device__ float walk(const float* in, std::int64_t count, std::int64_t thread,
                       std::int64_t threads) {
   const auto* groups = reinterpret_cast<const float4*>(in);
@@ -113,11 +113,12 @@ __device__ float walk(const float* in, std::int64_t count, std::int64_t thread,
   return total;
 }
 
+template <int kUnroll>
 __global__ void __launch_bounds__(kThreads)
     grid_kernel(const float* in, std::int64_t count, float* out) {
   const std::int64_t threads = std::int64_t{gridDim.x} * kThreads;
-  const float sum =
-      block_sum(walk(in, count, std::int64_t{blockIdx.x} * kThreads + threadIdx.x, threads));
+  const float sum = block_sum(
+      walk<kUnroll>(in, count, std::int64_t{blockIdx.x} * kThreads + threadIdx.x, threads));
   if (threadIdx.x == 0) out[blockIdx.x] = sum;
 }
 
@@ -150,7 +151,7 @@ __global__ void __launch_bounds__(kThreads)
                       float* out) {
   const std::int64_t threads = std::int64_t{gridDim.x} * kThreads;
   const float sum =
-      block_sum(walk(in, count, std::int64_t{blockIdx.x} * kThreads + threadIdx.x, threads));
+      block_sum(walk<4>(in, count, std::int64_t{blockIdx.x} * kThreads + threadIdx.x, threads));
   finish(sum, of_block, done, gridDim.x, blockIdx.x, true, out);
 }
 
@@ -164,7 +165,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads)
   __shared__ float mine;
   const std::int64_t threads = std::int64_t{gridDim.x} * kThreads;
   float sum =
-      block_sum(walk(in, count, std::int64_t{blockIdx.x} * kThreads + threadIdx.x, threads));
+      block_sum(walk<4>(in, count, std::int64_t{blockIdx.x} * kThreads + threadIdx.x, threads));
   if (threadIdx.x == 0) mine = sum;
   cluster.sync();
   const bool speaks = cluster.block_rank() == 0;
@@ -207,12 +208,13 @@ unsigned full_grid() {
   return blocks;
 }
 
+template <int kUnroll>
 void by_grid(const float* in, std::int64_t count, float* out, gpu::Workspace workspace,
              gpu::Stream stream) {
   gpu::check_workspace(workspace, reduce_workspace(count));
   auto* const of_block = static_cast<float*>(workspace.data);
-  grid_kernel<<<full_grid(), kThreads, 0, to_cuda(stream)>>>(in, count, of_block);
-  grid_kernel<<<1, kThreads, 0, to_cuda(stream)>>>(of_block, full_grid(), out);
+  grid_kernel<kUnroll><<<full_grid(), kThreads, 0, to_cuda(stream)>>>(in, count, of_block);
+  grid_kernel<kUnroll><<<1, kThreads, 0, to_cuda(stream)>>>(of_block, full_grid(), out);
   ROSE_LAUNCH_CHECK("reduce");
 }
 
@@ -234,9 +236,10 @@ constexpr Rung<Reduce> ladder[] = {
     {"halving", "whole warps work or are done", level_by_level<halving_kernel, kThreads>},
     {"first add", "adds once while loading", level_by_level<first_add_kernel, 2 * kThreads>},
     {"shuffle", "lanes read registers of lanes", level_by_level<shuffle_kernel, 2 * kThreads>},
-    {"grid stride", "as many blocks as run at once, 16 bytes a load", by_grid},
+    {"grid stride", "as many blocks as run at once, 16 bytes a load", by_grid<4>},
     {"one launch", "the last block adds up the blocks", at_once<one_launch_kernel>},
     {"cluster", "eight blocks speak with one voice", at_once<cluster_kernel>},
+    {"eight loads", "the grid again, with twice as much on the way", by_grid<8>},
 };
 
 }  // namespace

@@ -75,9 +75,9 @@ __global__ void __launch_bounds__(kThreads)
     shuffle_kernel(const std::uint32_t* in, std::int64_t count, std::uint32_t* out,
                    std::uint32_t* of_block) {
   const std::int64_t first = std::int64_t{blockIdx.x} * kTile;
-  Tile x;
+  Tile<kRows> x;
   load_tile(in + first, count - first, x);
-  const std::uint32_t total = scan(x);
+  const std::uint32_t total = scan<kThreads>(x);
   store_tile(x, count - first, out + first);
   if (threadIdx.x == 0) of_block[blockIdx.x] = total;
 }
@@ -86,9 +86,9 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     sum_kernel(const std::uint32_t* in, std::int64_t count, std::uint32_t* of_block) {
   const std::int64_t first = std::int64_t{blockIdx.x} * kTile;
-  Tile x;
+  Tile<kRows> x;
   load_tile(in + first, count - first, x);
-  const std::uint32_t total = scan(x);
+  const std::uint32_t total = scan<kThreads>(x);
   if (threadIdx.x == 0) of_block[blockIdx.x] = total;
 }
 
@@ -96,9 +96,9 @@ __global__ void __launch_bounds__(kThreads)
     from_kernel(const std::uint32_t* in, std::int64_t count, std::uint32_t* out,
                 const std::uint32_t* before) {
   const std::int64_t first = std::int64_t{blockIdx.x} * kTile;
-  Tile x;
+  Tile<kRows> x;
   load_tile(in + first, count - first, x);
-  scan(x);
+  scan<kThreads>(x);
   const std::uint32_t more = before[blockIdx.x];
   for (auto& row : x)
     for (std::uint32_t& value : row) value += more;
@@ -118,27 +118,29 @@ void reduce_first(const std::uint32_t* in, std::int64_t count, std::uint32_t* ou
 }
 
 // Scan in one pass.
+template <int kThreads, int kRows>
 __global__ void __launch_bounds__(kThreads)
     look_back_kernel(const std::uint32_t* in, std::int64_t count, std::uint32_t* out,
                      LookBack memory) {
-  const std::int64_t tile = take_tile(memory), first = tile * kTile;
-  Tile x;
+  const std::int64_t tile = take_tile(memory), first = tile * (kThreads * kRows * kGroup);
+  Tile<kRows> x;
   load_tile(in + first, count - first, x);
-  const std::uint32_t total = scan(x);
+  const std::uint32_t total = scan<kThreads>(x);
   const std::uint32_t before = exchange(memory, tile, total);
   for (auto& row : x)
     for (std::uint32_t& value : row) value += before;
   store_tile(x, count - first, out + first);
 }
 
+template <int kThreads, int kRows>
 void look_back_scan(const std::uint32_t* in, std::int64_t count, std::uint32_t* out,
                     gpu::Workspace workspace, gpu::Stream stream) {
   gpu::check_workspace(workspace, scan_workspace(count));
   if (count == 0) return;
-  const std::int64_t tiles = ceil_div(count, kTile);
+  const std::int64_t tiles = ceil_div(count, kThreads * kRows * kGroup);
   const LookBack memory = look_back_memory(workspace.data, tiles, stream);
-  look_back_kernel<<<static_cast<unsigned>(tiles), kThreads, 0, to_cuda(stream)>>>(in, count, out,
-                                                                                   memory);
+  look_back_kernel<kThreads, kRows>
+      <<<static_cast<unsigned>(tiles), kThreads, 0, to_cuda(stream)>>>(in, count, out, memory);
   ROSE_LAUNCH_CHECK("scan");
 }
 
@@ -146,7 +148,8 @@ constexpr Rung<Scan> ladder[] = {
     {"tree", "up and down a tree in shared memory", three_kernels<tree_kernel, kTreeItems>},
     {"shuffle", "lanes read registers of lanes", three_kernels<shuffle_kernel, kTile>},
     {"reduce first", "sums first, then one pass", reduce_first},
-    {"look-back", "one pass; blocks ask their predecessors", look_back_scan},
+    {"look-back", "one pass; blocks ask their predecessors", look_back_scan<kThreads, kRows>},
+    {"large tiles", "a quarter as many questions", look_back_scan<512, 8>},
 };
 
 }  // namespace

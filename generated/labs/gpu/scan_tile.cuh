@@ -11,42 +11,47 @@ namespace rose::labs::scan_tile {
 
 using kernels::gpu::full_warp;
 
-inline constexpr int kThreads = 256, kWarps = kThreads / 32, kRows = 4, kGroup = 4;
+inline constexpr int kThreads = 256, kRows = 4, kGroup = 4;
 inline constexpr int kTile = kThreads * kRows * kGroup;
 
+template <int kRows>
 using Tile = std::uint32_t[kRows][kGroup];
 
 /// Where the group of a row lies within its tile.
-__device__ inline int place(int row) {
+template <int kRows>
+__device__ int place(int row) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   return ((warp * kRows + row) * 32 + lane) * kGroup;
 }
 
 /// Zero beyond the end.
-__device__ inline void load_tile(const std::uint32_t* in, std::int64_t left, Tile& x) {
+template <int kRows>
+__device__ void load_tile(const std::uint32_t* in, std::int64_t left, Tile<kRows>& x) {
   ROSE_UNROLL()
   for (int row = 0; row < kRows; ++row) {
-    if (left >= kTile) {
-      const uint4 group = __ldcs(reinterpret_cast<const uint4*>(in + place(row)));
+    if (left >= std::int64_t{blockDim.x} * kRows * kGroup) {
+      const uint4 group = __ldcs(reinterpret_cast<const uint4*>(in + place<kRows>(row)));
       x[row][0] = group.x, x[row][1] = group.y, x[row][2] = group.z, x[row][3] = group.w;
     } else {
       ROSE_UNROLL()
-      for (int e = 0; e < kGroup; ++e) x[row][e] = place(row) + e < left ? in[place(row) + e] : 0;
+      for (int e = 0; e < kGroup; ++e)
+        x[row][e] = place<kRows>(row) + e < left ? in[place<kRows>(row) + e] : 0;
     }
   }
 }
 
 // Store what lies before the end.
-__device__ inline void store_tile(const Tile& x, std::int64_t left, std::uint32_t* out) {
+template <int kRows>
+__device__ void store_tile(const Tile<kRows>& x, std::int64_t left, std::uint32_t* out) {
   ROSE_UNROLL()
   for (int row = 0; row < kRows; ++row) {
-    if (left >= kTile) {
-      __stcs(reinterpret_cast<uint4*>(out + place(row)),
+    if (left >= std::int64_t{blockDim.x} * kRows * kGroup) {
+      __stcs(reinterpret_cast<uint4*>(out + place<kRows>(row)),
              make_uint4(x[row][0], x[row][1], x[row][2], x[row][3]));
     } else {
       ROSE_UNROLL()
       for (int e = 0; e < kGroup; ++e)
-        if (place(row) + e < left) out[place(row) + e] = x[row][e];
+        if (place<kRows>(row) + e < left) out[place<kRows>(row) + e] = x[row][e];
     }
   }
 }
@@ -65,7 +70,9 @@ __device__ inline std::uint32_t warp_prefix(std::uint32_t value) {
 }
 
 /// Turns a tile into its exclusive scan; returns its total, in every thread. Ends with a barrier.
-__device__ inline std::uint32_t scan(Tile& x) {
+template <int kThreads, int kRows>
+__device__ std::uint32_t scan(Tile<kRows>& x) {
+  constexpr int kWarps = kThreads / 32;
   __shared__ std::uint32_t of_warp[kWarps];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   std::uint32_t carry = 0;

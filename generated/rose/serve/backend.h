@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rose/infer/engine.h"
@@ -90,7 +91,8 @@ class Backend {
 };
 
 inline void Backend::operate(const Operation& /*operation*/, Told told) {
-  told({{.error = core::Error(core::Code::unsupported, "this engine cannot be operated")}});
+  const Told once = std::move(told);
+  once({{.error = core::Error(core::Code::unsupported, "this engine cannot be operated")}});
 }
 
 }  // namespace rose::serve

@@ -301,7 +301,7 @@ fs::path pull(const PullOptions& options) {
     done += file.size;
     if (options.progress) options.progress(done, all, file.name);
   }
-  const fs::path snapshot = root / "snapshots" / listing.commit;
+  fs::path snapshot = root / "snapshots" / listing.commit;
   for (const HubFile& file : files) link_file(snapshot, blobs, file);
   fs::create_directories(root / "refs");
   core::write_file_atomic(root / "refs" / options.revision, listing.commit);
