@@ -179,9 +179,11 @@ int watch(std::vector<Child>& children, double grace) {
       int how_it_ended = 0;
       if (child.process <= 0 || ::waitpid(child.process, &how_it_ended, WNOHANG) <= 0) continue;
       child.process = 0;
-      if (how_it_ended == 0 || status != 0) continue;
-      status = status_of(how_it_ended);
+      const bool asked = force != never && ask == never;
+      if (how_it_ended == 0 || asked) continue;
       fmt::print(stderr, "rose launch: rank {} {}\n", child.rank, how(how_it_ended));
+      if (status == 0 || WIFSIGNALED(how_it_ended)) status = status_of(how_it_ended);
+      if (force != never) continue;
       ask = Clock::now() + by_themselves;
       force = ask + Milliseconds(static_cast<std::int64_t>(1e3 * grace));
     }
