@@ -81,7 +81,7 @@ void Passage::hear(const infer::Event& event, Clock::time_point now) {
 // Put the questions.
 Answer::Answer(Kitchen kitchen, Ask ask, std::shared_ptr<Exchange> exchange, std::string request_id,
                Headers headers)
-    : kitchen_(kitchen),
+    : kitchen_(std::move(kitchen)),
       ask_(std::move(ask)),
       exchange_(std::move(exchange)),
       request_id_(std::move(request_id)),

@@ -55,7 +55,7 @@ std::string base64_of(std::span<const float> values) {
 // Keep the vectors, write them.
 Embeddings::Embeddings(Kitchen kitchen, EmbeddingAsk ask, std::shared_ptr<Exchange> exchange,
                        Headers headers)
-    : Gathering(kitchen, std::move(ask.questions), "input", std::move(exchange),
+    : Gathering(std::move(kitchen), std::move(ask.questions), "input", std::move(exchange),
                 std::move(headers)),
       ask_(std::move(ask)) {}
 

@@ -9,7 +9,7 @@ namespace rose::serve {
 // Put the questions, collect the answers.
 Gathering::Gathering(Kitchen kitchen, std::vector<Question> questions, std::string prompt_field,
                      std::shared_ptr<Exchange> exchange, Headers headers)
-    : kitchen_(kitchen),
+    : kitchen_(std::move(kitchen)),
       questions_(std::move(questions)),
       prompt_field_(std::move(prompt_field)),
       exchange_(std::move(exchange)),

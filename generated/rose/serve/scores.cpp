@@ -104,7 +104,7 @@ ScoreAsk read_scores(const json::object& body, const ModelCard& card) {
 
 // Collect log-probabilities, write sums.
 Scores::Scores(Kitchen kitchen, ScoreAsk ask, std::shared_ptr<Exchange> exchange, Headers headers)
-    : Gathering(kitchen, std::move(ask.questions), ask.prompt_field, std::move(exchange),
+    : Gathering(std::move(kitchen), std::move(ask.questions), ask.prompt_field, std::move(exchange),
                 std::move(headers)),
       ask_(std::move(ask)),
       logprobs_(ask_.tokens.size()) {}
