@@ -218,6 +218,7 @@ std::function<void(const std::filesystem::path&)> adapter_files(const model::Con
 
 std::vector<std::span<float>> LoraCompute::gradient_spans() {
   std::vector<std::span<float>> out;
+  out.reserve(pieces_.size());
   for (Piece& piece : pieces_) out.emplace_back(*piece.change);
   return out;
 }
